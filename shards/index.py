@@ -1,0 +1,237 @@
+"""The index of one shard: keys, parts and metadata columns as flat arrays, read and written without I/O.
+
+The layout is in FORMAT.md ("Index"). Opening checks the checksum and the header, then casts: no object is made per
+row, so an index of a million rows opens as fast as it is read.
+"""
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from shards.errors import IndexFormatError
+
+MAGIC = b"SHARDIDX"
+VERSION = 1
+_FIXED = 16  # magic, version, header length
+_TAIL = 8  # checksum
+_CODES: Mapping[str, Literal["B", "I", "Q"]] = {"u8": "B", "u32": "I", "u64": "Q"}
+COLUMNS = ("width", "height", "license")
+"""Metadata columns with one number per row (u32)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowInfo:
+    """The metadata of one row that later filters and caption rows are planned from.
+
+    `width` and `height` are in pixels, `license` is the id from the annotations (0: none), `caption_bytes` holds the
+    length of each caption in UTF-8 bytes.
+    """
+
+    width: int = 0
+    height: int = 0
+    license: int = 0
+    caption_bytes: tuple[int, ...] = ()
+
+
+class Column(msgspec.Struct, frozen=True):
+    """Where a column lies: `count` values of `type` (u8, u32, u64) at byte `offset` of the column area."""
+
+    name: str
+    type: str
+    offset: int
+    count: int
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The JSON header of an index file."""
+
+    shard: str
+    shard_bytes: int
+    shard_xxh3_128: str
+    rows: int
+    suffixes: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+class IndexBuilder:
+    """Collects the rows of one shard and gives the bytes of its index file."""
+
+    def __init__(self) -> None:
+        self._keys = bytearray()
+        self._key_ends = array("I")
+        self._parts: dict[str, tuple[array[int], array[int], array[int]]] = {}
+        self._columns = {name: array("I") for name in COLUMNS}
+        self._caption_counts = array("I")
+        self._caption_bytes = array("I")
+
+    def __len__(self) -> int:
+        return len(self._key_ends)
+
+    def add(self, key: str, parts: Mapping[str, tuple[int, int, int]], info: RowInfo) -> None:
+        """Append a row. `parts` maps a suffix to (byte offset in the shard, size in bytes, xxh3_64)."""
+        row = len(self)
+        self._keys += key.encode()
+        self._key_ends.append(len(self._keys))
+        for suffix in parts.keys() - self._parts.keys():
+            self._parts[suffix] = (
+                array("Q", bytes(8 * row)),
+                array("Q", bytes(8 * row)),
+                array("Q", bytes(8 * row)),
+            )
+        for suffix, fields in self._parts.items():
+            for values, value in zip(fields, parts.get(suffix, (0, 0, 0)), strict=True):
+                values.append(value)
+        for name in COLUMNS:
+            self._columns[name].append(getattr(info, name))
+        self._caption_counts.append(len(info.caption_bytes))
+        self._caption_bytes.extend(info.caption_bytes)
+
+    def to_bytes(self, *, shard: str, shard_bytes: int, shard_xxh3_128: str) -> bytes:
+        """Return the index file of the shard that is named, sized and hashed so."""
+        if sys.byteorder != "little":
+            raise NotImplementedError("index files are little-endian and this machine is not; write them elsewhere")
+        columns: list[Column] = []
+        area = bytearray()
+        for name, values in self._arrays():
+            kind = next(kind for kind, code in _CODES.items() if code == values.typecode)
+            columns.append(Column(name, kind, len(area), len(values)))
+            area += values.tobytes()
+            area += bytes(-len(area) % 8)
+        suffixes = tuple(sorted(self._parts))
+        header = msgspec.json.encode(Header(shard, shard_bytes, shard_xxh3_128, len(self), suffixes, tuple(columns)))
+        header += b" " * (-len(header) % 8)
+        body = MAGIC + VERSION.to_bytes(4, "little") + len(header).to_bytes(4, "little") + header + area
+        return body + xxh3_64_intdigest(body).to_bytes(8, "little")
+
+    def _arrays(self) -> Iterator[tuple[str, "array[int]"]]:
+        yield "key.end", self._key_ends
+        yield "key.bytes", array("B", self._keys)
+        for suffix in sorted(self._parts):
+            for field, values in zip(("offset", "size", "xxh3_64"), self._parts[suffix], strict=True):
+                yield f"part.{suffix}.{field}", values
+        yield from self._columns.items()
+        yield "caption.end", array("I", accumulate(self._caption_counts))
+        yield "caption.bytes", self._caption_bytes
+
+
+class ShardIndex:
+    """A read-only view of an index file's bytes.
+
+    Rows are numbered from 0 in tar order. Columns come as memoryviews over the file's bytes (element types u32, u64).
+    """
+
+    def __init__(self, data: bytes | memoryview, *, url: str) -> None:
+        """Check and open the bytes of an index file; `url` is for messages.
+
+        Raises:
+            IndexFormatError: it is cut, its checksum is wrong, its version is newer, or its columns do not fit.
+        """
+        self.url = url
+        header, area = _open(memoryview(data), url)
+        self.shard = header.shard
+        self.shard_bytes = header.shard_bytes
+        self.shard_xxh3_128 = header.shard_xxh3_128
+        self.suffixes = header.suffixes
+        self._rows = header.rows
+        self._columns = _cast(header, area, url)
+        self._key_ends = self._columns["key.end"]
+        self._key_bytes = self._columns["key.bytes"]
+        self._caption_ends = self._columns["caption.end"]
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def key(self, row: int) -> str:
+        """Return the key of a row."""
+        start = self._key_ends[row - 1] if row else 0
+        return bytes(self._key_bytes[start : self._key_ends[row]]).decode()
+
+    def keys(self) -> Iterator[str]:
+        """Yield all keys in row order."""
+        return (self.key(row) for row in range(self._rows))
+
+    def span(self, row: int, suffix: str) -> tuple[int, int]:
+        """Return (offset, size) in bytes of a part within the shard; offset 0 means that the row has no such part.
+
+        Raises:
+            KeyError: no row of this shard has such a part.
+        """
+        return self._columns[f"part.{suffix}.offset"][row], self._columns[f"part.{suffix}.size"][row]
+
+    def checksum(self, row: int, suffix: str) -> int:
+        """Return the xxh3_64 of a part's bytes, as an unsigned integer."""
+        return self._columns[f"part.{suffix}.xxh3_64"][row]
+
+    def column(self, name: str) -> "memoryview[int]":
+        """Return a metadata column, one u32 per row: "width", "height" (pixels) or "license" (id, 0 for none)."""
+        return self._columns[name]
+
+    @property
+    def captions_total(self) -> int:
+        """The number of captions of all rows."""
+        return self._caption_ends[self._rows - 1] if self._rows else 0
+
+    def caption_count(self, row: int) -> int:
+        """Return how many captions a row has."""
+        return self._caption_ends[row] - self._first_caption(row)
+
+    def caption_lengths(self, row: int) -> "memoryview[int]":
+        """Return the length of each caption of a row, in UTF-8 bytes (u32)."""
+        return self._columns["caption.bytes"][self._first_caption(row) : self._caption_ends[row]]
+
+    def caption_row(self, number: int) -> tuple[int, int]:
+        """Return (row, caption of that row) of the caption with this number over the whole shard."""
+        if not 0 <= number < self.captions_total:
+            raise IndexError(f"index {self.url} has {self.captions_total} captions, not one numbered {number}")
+        row = bisect_right(self._caption_ends, number)
+        return row, number - self._first_caption(row)
+
+    def _first_caption(self, row: int) -> int:
+        return self._caption_ends[row - 1] if row else 0
+
+
+def _open(view: memoryview, url: str) -> tuple[Header, memoryview]:
+    if sys.byteorder != "little":
+        raise NotImplementedError(f"index {url} is little-endian and this machine is not; read it elsewhere")
+    if len(view) < _FIXED + _TAIL or view[:8] != MAGIC:
+        raise IndexFormatError(url, f"it does not begin with {MAGIC.decode()}, so it is no index file")
+    version = int.from_bytes(view[8:12], "little")
+    if version > VERSION:
+        raise IndexFormatError(url, f"format version {version} is newer than {VERSION}, the newest this reader knows")
+    if xxh3_64_intdigest(view[:-_TAIL]) != int.from_bytes(view[-_TAIL:], "little"):
+        raise IndexFormatError(url, "its bytes differ from its own checksum")
+    end = _FIXED + int.from_bytes(view[12:16], "little")
+    try:
+        header = msgspec.json.decode(view[_FIXED:end], type=Header)
+    except msgspec.DecodeError as exc:
+        raise IndexFormatError(url, f"its header cannot be read ({exc})") from exc
+    return header, view[end:-_TAIL]
+
+
+def _cast(header: Header, area: memoryview, url: str) -> dict[str, "memoryview[int]"]:
+    """Cast the columns of known type; columns of other types are passed over, as FORMAT.md asks."""
+    columns: dict[str, memoryview[int]] = {}
+    for column in header.columns:
+        code = _CODES.get(column.type)
+        if code is None:
+            continue
+        end = column.offset + column.count * array(code).itemsize
+        if end > len(area):
+            raise IndexFormatError(url, f"column {column.name} ends at byte {end} of {len(area)}")
+        columns[column.name] = area[column.offset : end].cast(code)
+    per_row = ["key.end", *COLUMNS, "caption.end"]
+    per_row += [f"part.{suffix}.{field}" for suffix in header.suffixes for field in ("offset", "size", "xxh3_64")]
+    missing = [name for name in [*per_row, "key.bytes", "caption.bytes"] if name not in columns]
+    if missing:
+        raise IndexFormatError(url, f"it lacks the columns {', '.join(missing)}")
+    uneven = [name for name in per_row if len(columns[name]) != header.rows]
+    if uneven:
+        raise IndexFormatError(url, f"columns {', '.join(uneven)} do not have {header.rows} rows")
+    return columns

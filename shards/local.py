@@ -1,0 +1,169 @@
+"""A folder on a local disk: positioned reads, vectored writes, files renamed into place.
+
+Invariants: reads share no file position, so threads and forked processes may read at once; a descriptor closes when
+its last user lets go; a file has its `.part` name until it is committed.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+from shards.errors import StoreError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+PART = ".part"
+"""What a local file's name ends with until it is committed."""
+_OPEN_FILES = 64
+
+
+class _Handle:
+    """A file descriptor that closes when its last user lets go, so that eviction never closes one in use."""
+
+    def __init__(self, path: str) -> None:
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class LocalStore:
+    """A folder on a local disk. Thread-safe: reads are positioned, up to 64 files stay open."""
+
+    gap_bytes = 8 * 2**10
+    max_read_bytes = 8 * 2**20
+
+    def __init__(self, path: str) -> None:
+        self.url = os.path.abspath(path)  # noqa: PTH100 - strings all the way: this is a hot path
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type["LocalStore"], tuple[str]]:
+        return LocalStore, (self.url,)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+    def url_of(self, name: str) -> str:
+        """Return the full path of a file."""
+        return f"{self.url}/{name}"
+
+    def size(self, name: str) -> int:
+        """Return a file's size in bytes."""
+        path = self.url_of(name)
+        return int(_local("size of", path, os.stat, path).st_size)
+
+    def read(self, name: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return exactly the bytes `[start, end)`, to the end of the file without `end`."""
+        path = self.url_of(name)
+        stop = self.size(name) if end is None else end
+        handle = _local("open", path, self._open, path)
+        data = _local("read", path, os.pread, handle.fd, stop - start, start)
+        if len(data) == stop - start:
+            return data
+        rest = bytearray(stop - start)  # rare: the system caps one read at 2 GiB, a signal may cut it
+        self.read_into(name, memoryview(rest), start=start)
+        return bytes(rest)
+
+    def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Return the ranges (name, start, end) in their order."""
+        return [self.read(name, start=start, end=end) for name, start, end in wanted]
+
+    def read_into(self, name: str, buffer: memoryview, *, start: int) -> None:
+        """Fill the buffer with the bytes from `start` on, by preadv."""
+        path = self.url_of(name)
+        handle = _local("open", path, self._open, path)
+        done = 0
+        while done < len(buffer):
+            count = _local("read", path, os.preadv, handle.fd, [buffer[done:]], start + done)
+            if count == 0:
+                raise StoreError(path, "read", f"the file ends at byte {start + done}, {start + len(buffer)} asked for")
+            done += count
+
+    def names(self) -> list[str]:
+        """Return the names of all files of the folder, sorted; an absent folder has none."""
+        try:
+            return sorted(_local("list", self.url, os.listdir, self.url))
+        except FileNotFoundError:
+            return []
+
+    def create(self, name: str) -> "LocalPending":
+        """Begin a file as `<name>.part` beside its final name; makes the folder if it is absent."""
+        _local("make folder", self.url, partial(os.makedirs, exist_ok=True), self.url)
+        return LocalPending(self.url_of(name))
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        path = self.url_of(name)
+        _local("remove", path, os.unlink, path)
+
+    def _open(self, path: str) -> _Handle:
+        with self._lock:
+            handle = self._handles.pop(path, None) or _Handle(path)
+            self._handles[path] = handle
+            if len(self._handles) > _OPEN_FILES:
+                self._handles.popitem(last=False)
+            return handle
+
+
+class LocalPending:
+    """A local file under its `.part` name; synced to disk when closed, renamed into place by commit."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._part = path, path + PART
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._fd: int = _local("create", self._part, os.open, self._part, flags, 0o644)
+        self._exists = True
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append the buffers (up to 1,024 of them) by one writev; a short write goes on where it stopped."""
+        written = _local("write", self._part, os.writev, self._fd, buffers)
+        if written == sum(map(len, buffers)):
+            return
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            rest = rest[_local("write", self._part, os.write, self._fd, rest) :]
+
+    def close(self) -> None:
+        """Sync to disk and close. Idempotent."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                _local("sync", self._part, os.fsync, fd)
+            finally:
+                os.close(fd)
+
+    def commit(self) -> None:
+        """Rename into place and sync the folder."""
+        self.close()
+        _local("rename", self._part, os.replace, self._part, self._path)
+        self._exists = False
+        folder = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120 - see LocalStore
+        try:
+            _local("sync", self._path, os.fsync, folder)
+        finally:
+            os.close(folder)
+
+    def discard(self) -> None:
+        """Close without syncing and delete the `.part` file. Idempotent."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+        if self._exists:
+            self._exists = False
+            _local("remove", self._part, os.unlink, self._part)
+
+
+def _local(action: str, path: str, act: Callable[..., T], *arguments: object) -> T:
+    try:
+        return act(*arguments)
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise StoreError(path, action, os.strerror(exc.errno) if exc.errno else str(exc)) from exc

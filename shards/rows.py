@@ -1,0 +1,135 @@
+"""Read rows of one shard through its index: few merged reads, checksums verified, parts as views."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
+
+from shards.errors import ChecksumError, MismatchError
+from shards.index import ShardIndex
+from shards.ranges import Merged, cut, merge
+from shards.sample import Sample
+from shards.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Which reads give which parts: `wanted[i]` is (place in the caller's rows, suffix) of span number i."""
+
+    reads: list[Merged]
+    wanted: list[tuple[int, str]]
+
+    @property
+    def bytes(self) -> int:
+        """What the reads amount to, in bytes."""
+        return sum(read.end - read.start for read in self.reads)
+
+
+class ShardReader:
+    """The rows of one shard.
+
+    Thread-safe. `read` gives samples whose parts are views of what one read brought; they own that storage together.
+    """
+
+    def __init__(self, store: Store, name: str, index: ShardIndex, *, verify: bool = True) -> None:
+        """Open nothing yet; `verify` compares every part with the checksum in the index.
+
+        Raises:
+            MismatchError: the index speaks of a shard of another name.
+        """
+        if index.shard != name:
+            raise MismatchError(store.url_of(name), f"index {index.url} belongs to shard {index.shard}")
+        self.store, self.name, self.index = store, name, index
+        self._verify = verify
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, row: int) -> Sample:
+        if not 0 <= row < len(self):
+            raise IndexError(f"shard {self.store.url_of(self.name)} has {len(self)} rows, not one numbered {row}")
+        return self.read([row])[0]
+
+    def check_size(self) -> None:
+        """Compare the file's size with the index: finds a cut shard before anything is read from it.
+
+        Raises:
+            MismatchError: they differ.
+        """
+        size = self.store.size(self.name)
+        if size != self.index.shard_bytes:
+            raise MismatchError(
+                self.store.url_of(self.name),
+                f"the shard has {size} bytes, its index {self.index.url} says {self.index.shard_bytes}",
+            )
+
+    def plan(self, rows: Sequence[int], suffixes: Sequence[str] | None = None) -> ReadPlan:
+        """Decide the reads for these rows and parts (all parts without `suffixes`); reads nothing."""
+        names = self.index.suffixes if suffixes is None else [s for s in suffixes if s in self.index.suffixes]
+        spans: list[tuple[int, int]] = []
+        wanted: list[tuple[int, str]] = []
+        for place, row in enumerate(rows):
+            for suffix in names:
+                offset, size = self.index.span(row, suffix)
+                if offset:
+                    spans.append((offset, offset + size))
+                    wanted.append((place, suffix))
+        reads = merge(spans, gap_bytes=self.store.gap_bytes, max_bytes=self.store.max_read_bytes)
+        return ReadPlan(reads, wanted)
+
+    def read(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> list[Sample]:
+        """Return the samples of these rows, in their order, with the parts asked for that they have.
+
+        Raises:
+            ChecksumError: a part differs from the index.
+            StoreError, FileNotFoundError: the shard cannot be read.
+        """
+        plan = self.plan(rows, suffixes)
+        answers = self.store.read_many([(self.name, read.start, read.end) for read in plan.reads])
+        return self.assemble(rows, plan, map(memoryview, answers))
+
+    def read_into(
+        self, buffer: memoryview, rows: Sequence[int], *, suffixes: Sequence[str] | None = None
+    ) -> list[Sample]:
+        """As `read`, but straight into `buffer` (writable, at least `plan(rows, suffixes).bytes` long).
+
+        The parts are views of the buffer and live as long as its content does.
+
+        Raises:
+            ValueError: the buffer is too short.
+        """
+        plan = self.plan(rows, suffixes)
+        if len(buffer) < plan.bytes:
+            raise ValueError(f"a buffer of {len(buffer)} bytes cannot take {plan.bytes} bytes; give a longer one")
+        answers: list[memoryview] = []
+        at = 0
+        for read in plan.reads:
+            piece = buffer[at : at + read.end - read.start]
+            self.store.read_into(self.name, piece, start=read.start)
+            answers.append(piece)
+            at += len(piece)
+        return self.assemble(rows, plan, answers)
+
+    def assemble(self, rows: Sequence[int], plan: ReadPlan, answers: Iterable[memoryview]) -> list[Sample]:
+        """Cut the answers of a plan's reads into samples and verify them.
+
+        Raises:
+            ChecksumError: a part differs from the index.
+        """
+        found: list[memoryview | None] = [None] * len(plan.wanted)
+        for read, data in zip(plan.reads, answers, strict=True):
+            for number, piece in cut(read, data):
+                found[number] = piece
+        samples = [Sample(self.index.key(row)) for row in rows]
+        for (place, suffix), view in zip(plan.wanted, found, strict=True):
+            if view is None:
+                raise KeyError(suffix)  # every span lies in one read by construction
+            if self._verify:
+                self._check(rows[place], suffix, view)
+            samples[place].parts[suffix] = view
+        return samples
+
+    def _check(self, row: int, suffix: str, view: memoryview) -> None:
+        if xxh3_64_intdigest(view) != self.index.checksum(row, suffix):
+            offset, _ = self.index.span(row, suffix)
+            raise ChecksumError(self.store.url_of(self.name), self.index.key(row), suffix, offset)

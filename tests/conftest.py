@@ -1,0 +1,15 @@
+"""Fixtures that several test files share."""
+
+from pathlib import Path
+
+import pytest
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with real COCO images, awkward images and odd tars; the test is skipped where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"real images are not beside this checkout ({SHARED_DATA.parent.name}/{SHARED_DATA.name})")
+    return SHARED_DATA
