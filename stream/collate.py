@@ -1,0 +1,140 @@
+"""Encoded samples into a batch: decode and resize in threads, straight into the batch's memory.
+
+A batch of our own samples is a dict:
+
+    "image"    uint8 tensor [B, 3, H, W], RGB, channels_last strides (memory is [B, H, W, 3]);
+               without an image size a list of B uint8 tensors [3, H_i, W_i]
+    "caption"  list[str] of length B; with captions="all" a list[list[str]]
+    "key"      list[str] of length B
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.utils.data import default_collate
+
+from stream.decode import MAX_PIXELS, decode
+from stream.errors import SourceError
+from stream.resize import ResizeSpec, decode_into
+
+Example: TypeAlias = Mapping[str, Any]
+Collate: TypeAlias = Callable[[list[Any]], Any]
+
+
+class Item(NamedTuple):
+    """One row as it was read: `image` is encoded, `name` says in messages where it came from.
+
+    Rows with the same `sample` share one image (caption rows of one sample); it is decoded once.
+    """
+
+    key: str
+    image: memoryview
+    name: str
+    caption: str | list[str]
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollateOptions:
+    """How items become a batch.
+
+    `resize` None keeps the images' own sizes. `threads` is how many images decode at once (1: in the calling
+    thread). `collate`, where given, makes the batch from a list of examples: dicts with "image" (uint8 tensor
+    [3, H, W]), "caption" and "key"; for foreign rows it gets the rows as their source gave them.
+    """
+
+    resize: ResizeSpec | None
+    threads: int = 1
+    max_pixels: int = MAX_PIXELS
+    collate: Collate | None = None
+
+
+class Collator:
+    """Makes batches. Thread-safe; picklable, a copy starts threads of its own when it first needs them.
+
+    Raises:
+        DecodeError: from a call: an image cannot be decoded.
+        SourceError: from a call: foreign rows cannot be put together.
+    """
+
+    def __init__(self, options: CollateOptions) -> None:
+        self.options = options
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> CollateOptions:
+        return self.options
+
+    def __setstate__(self, options: CollateOptions) -> None:
+        self.options, self._pool, self._lock = options, None, threading.Lock()
+
+    def __call__(self, rows: Sequence[object]) -> Any:  # noqa: ANN401 - a user's collate returns what it likes
+        """Return the batch of these rows, which are all `Item`s or all foreign."""
+        if not all(isinstance(row, Item) for row in rows):
+            return self._foreign(rows)
+        items = [row for row in rows if isinstance(row, Item)]
+        images = self._images(items)
+        if self.options.collate is not None:
+            examples = zip(images, items, strict=True)
+            return self.options.collate([{"image": i, "caption": r.caption, "key": r.key} for i, r in examples])
+        return {"image": images, "caption": [item.caption for item in items], "key": [item.key for item in items]}
+
+    def close(self) -> None:
+        """End the decoding threads. Idempotent."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _foreign(self, rows: Sequence[object]) -> Any:  # noqa: ANN401 - see __call__
+        if self.options.collate is not None:
+            return self.options.collate(list(rows))
+        try:
+            return default_collate(list(rows))
+        except (TypeError, RuntimeError, KeyError) as exc:
+            problem = f"rows cannot be put together into a batch ({exc}); give StreamLoader a collate= that can"
+            raise SourceError("the source", problem) from exc
+
+    def _images(self, items: list[Item]) -> Any:  # noqa: ANN401 - a tensor or a list of tensors
+        places: dict[int, int] = {}
+        for item in items:
+            places.setdefault(item.sample, len(places))
+        unique = list({item.sample: item for item in reversed(items)}.values())
+        unique.sort(key=lambda item: places[item.sample])
+        order = [places[item.sample] for item in items]
+        if self.options.resize is None:
+            full = self._map(self._full_size, unique)
+            return [full[place] for place in order]
+        spec = self.options.resize
+        memory = torch.empty((len(unique), spec.height, spec.width, 3), dtype=torch.uint8)
+        self._map(lambda pair: self._resized(pair[0], pair[1], spec), list(zip(unique, memory.unbind(0), strict=True)))
+        if len(unique) < len(items):
+            memory = memory[torch.tensor(order)]
+        return memory.permute(0, 3, 1, 2)
+
+    def _full_size(self, item: Item) -> torch.Tensor:
+        pixels = decode(item.image, name=item.name, max_pixels=self.options.max_pixels)
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+
+    def _resized(self, item: Item, out: torch.Tensor, spec: ResizeSpec) -> None:
+        decode_into(item.image, out, spec, name=item.name, max_pixels=self.options.max_pixels)
+
+    def _map(self, work: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+        if self.options.threads == 1 or len(values) == 1:
+            return [work(value) for value in values]
+        futures = [self._threads().submit(work, value) for value in values]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:  # after an error the rest need not be decoded
+                future.cancel()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix="stream-decode")
+            return self._pool

@@ -1,0 +1,111 @@
+"""What can go wrong between a manifest and a batch.
+
+    StreamError
+    ├── OptionError       (also ValueError)    an option has a value that cannot work
+    ├── NotPreparedError  (also RuntimeError)  a loader in a job of many processes knows only its own
+    ├── SourceError                            what is read is not what the loader needs
+    ├── DecodeError                            one image cannot be decoded
+    └── RankError                              one rank failed or broke the contract of a step
+
+Each class keeps its fields as attributes and words its own message, so a caller may act on the fields and
+show the text. The fields are the positional arguments, hence every error survives pickling (a worker process
+raises it, its parent receives it). A foreign exception behind an error is its ``__cause__``.
+"""
+
+
+class StreamError(Exception):
+    """Root of all errors that this package raises on purpose; ``except StreamError`` catches each of them."""
+
+
+class OptionError(StreamError, ValueError):
+    """An option has a value that cannot work; nothing was started.
+
+    Attributes:
+        option: Name of the option, as written in the call.
+        got: The value that was given.
+        problem: What is wrong with it and what would be right.
+    """
+
+    def __init__(self, option: str, got: object, problem: str) -> None:
+        super().__init__(option, got, problem)
+        self.option = option
+        self.got = got
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.got!r}: {self.problem}"
+
+
+class NotPreparedError(StreamError, RuntimeError):
+    """A loader is iterated in a job of several processes without knowing the others.
+
+    Attributes:
+        loader: Name of the loader.
+        ranks: Number of processes in the job.
+        problem: How it was noticed.
+    """
+
+    def __init__(self, loader: str, ranks: int, problem: str) -> None:
+        super().__init__(loader, ranks, problem)
+        self.loader = loader
+        self.ranks = ranks
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"loader {self.loader!r} in a job of {self.ranks} processes: {self.problem}; write "
+            "StreamLoader(..., accelerator=accelerator) and pass it through accelerator.prepare()"
+        )
+
+
+class SourceError(StreamError):
+    """A source does not give what the loader needs.
+
+    Attributes:
+        where: The place: a URL, a key, a position in the order.
+        problem: What was found there, what was expected, what to do.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem)
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class DecodeError(StreamError):
+    """Encoded bytes do not give an image.
+
+    Attributes:
+        name: Name of the image, as the caller knows it: a file, or a key with its suffix.
+        problem: What is wrong with the bytes, e.g. ``empty file`` or the decoder's own words.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(name, problem)
+        self.name = name
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"image {self.name}: {self.problem}; replace the image or leave it out"
+
+
+class RankError(StreamError):
+    """One rank failed, or broke the contract of a step.
+
+    Attributes:
+        rank: The rank, counted from 0.
+        step: The step, counted from 0 in its epoch.
+        problem: What happened there.
+    """
+
+    def __init__(self, rank: int, step: int, problem: str) -> None:
+        super().__init__(rank, step, problem)
+        self.rank = rank
+        self.step = step
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}, step {self.step}: {self.problem}"

@@ -1,0 +1,220 @@
+"""What a StreamLoader can be told: what a batch is, and how it is made. Each value is checked once, before all else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal, NamedTuple, get_args
+
+from stream.errors import OptionError
+
+Resize = Literal["cover_crop", "contain_pad", "squash"]
+Interpolation = Literal["bilinear", "bicubic"]
+CaptionPolicy = Literal["first", "random", "all", "each"]
+Shuffle = Literal["window", "full"]
+Transport = Literal["stock"]
+Mode = Literal["dispatch", "shard"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSpec:
+    """What a batch is. Values are checked, never converted, but for ``image_size``.
+
+    Attributes:
+        batch_size: Rows of a batch; of a whole step when accelerate splits batches (``split_batches=True``), else of
+            one rank.
+        image_size: Height and width of the images of a batch, in pixels; one number means a square and is kept as the
+            pair. None (default): images stay as large as they are, and a batch holds a list of them, since what size
+            a model wants cannot be guessed.
+        captions: "first" (default: reads the least), "random" (one per image and epoch), "all" (a list per image)
+            or "each" (one row per image-caption pair).
+        shuffle: "window" (default: well mixed, each shard read once), "full" (all rows permuted, for local disks) or
+            None (storage order). A source that only gives its rows one after another keeps its own order and refuses
+            "full".
+        seed: Whole number in [0, 2**63), the source of all randomness. 0 (default): two runs see the same order.
+        drop_last: Whether the rows left at the end of an epoch, less than one step, are left out. Off by default:
+            every row is seen.
+
+    Raises:
+        OptionError: A value has the wrong type or is out of its bounds.
+    """
+
+    batch_size: int
+    image_size: int | tuple[int, int] | None = None
+    captions: CaptionPolicy = "first"
+    shuffle: Shuffle | None = "window"
+    seed: int = 0
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        if isinstance(self.image_size, int):
+            object.__setattr__(self, "image_size", (self.image_size, self.image_size))
+
+    @property
+    def height_width(self) -> tuple[int, int] | None:
+        """Height and width of the images of a batch in pixels, or None for images as large as they are."""
+        size = self.image_size
+        return (size, size) if isinstance(size, int) else size
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """How batches are made; the defaults suit most jobs. Values are checked, never converted.
+
+    Attributes:
+        resize: How an image becomes ``image_size``: "cover_crop" (default, the usual choice of image-text training)
+            scales its short side and cuts the centre out, "contain_pad" scales its long side and pads, "squash"
+            ignores the aspect ratio. Without meaning when ``image_size`` is None.
+        interpolation: "bilinear" (default: fastest) or "bicubic" (sharper); both antialiased.
+        window_shards: Number of shards that the window shuffle merges. 4 (default) mixes well at about half a
+            gigabyte of shards of the default size. It is part of the order.
+        workers: Number of worker processes: beside the reader in dispatch mode, of each rank in shard mode. They are
+            parallelism inside one process's work, not sharding. 0 (default): threads only.
+        prefetch_steps: Number of steps read ahead of the training loop, 1 or more. 2 (default): one is being read
+            while one waits.
+        pin_memory: Whether batches for an accelerator are staged in page-locked memory. On by default; without an
+            accelerator it does nothing.
+        decode_threads: Number of threads of a process that decode. None (default): the cores that it may use,
+            divided by the ranks of its host that decode.
+        read_ahead_bytes: Bytes of encoded samples that the reader may hold ahead of decoding. Default 256 MiB.
+        max_pixels: Pixels (height times width) above which an image is refused before memory is taken for it.
+            None (default): the limit of stream.decode.
+        transport: How dispatch mode carries a step to the ranks: "stock" is accelerate's own dispatcher.
+        verify: Whether checksums of what is read are compared. On by default: it costs little, and a flipped bit is
+            found where it happened.
+
+    Raises:
+        OptionError: A value has the wrong type or is out of its bounds.
+    """
+
+    resize: Resize = "cover_crop"
+    interpolation: Interpolation = "bilinear"
+    window_shards: int = 4
+    workers: int = 0
+    prefetch_steps: int = 2
+    pin_memory: bool = True
+    decode_threads: int | None = None
+    read_ahead_bytes: int = 256 * 2**20
+    max_pixels: int | None = None
+    transport: Transport = "stock"
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+
+
+def check_combination(spec: BatchSpec, *, mode: Mode, indexed: bool, rows: bool) -> None:
+    """Refuse what cannot work together with this mode and this kind of source.
+
+    Args:
+        spec: What a batch is, sound by itself.
+        mode: "dispatch" or "shard".
+        indexed: Whether the source is packed shards with their index.
+        rows: Whether rows of the source can be asked for by number: packed shards, or a map-style dataset.
+
+    Raises:
+        OptionError: The first line of the table that speaks against it.
+    """
+    asked = {"mode": mode, "captions": spec.captions, "shuffle": spec.shuffle}
+    has = {"index": indexed, "rows": rows}
+    for line in _NEEDS:
+        if asked[line.option] == line.value and not has[line.needs]:
+            raise OptionError(line.option, line.value, line.problem)
+
+
+class _Needs(NamedTuple):
+    option: Literal["mode", "captions", "shuffle"]
+    value: str
+    needs: Literal["index", "rows"]
+    problem: str
+
+
+# What each choice needs of the source; all that is not in this table works everywhere.
+_NEEDS = (
+    _Needs(
+        "mode",
+        "shard",
+        "rows",
+        "every rank asks for its own rows by number, and this source only gives its rows one after another, so each "
+        "rank would read all of it; write DataLoaderConfiguration(dispatch_batches=True), or pack the data with "
+        "tools/pack_coco.py",
+    ),
+    _Needs(
+        "captions",
+        "each",
+        "index",
+        'rows of single captions are planned from the index of packed shards, and this source has none; use "all", '
+        "or pack the data with tools/pack_coco.py",
+    ),
+    _Needs(
+        "shuffle",
+        "full",
+        "rows",
+        "permuted rows are asked for by number, and this source only gives its rows one after another; shuffle in "
+        "the source itself, or pack the data with tools/pack_coco.py",
+    ),
+)
+
+
+def _check_fields(options: BatchSpec | StreamOptions) -> None:
+    for field in fields(options):
+        check = _CHECKS[field.name]
+        got = getattr(options, field.name)
+        if not check.holds(got):
+            raise OptionError(field.name, got, f"must be {check.allowed}")
+
+
+class _Check(NamedTuple):
+    holds: Callable[[object], bool]
+    allowed: str
+
+
+def _is_int(value: object, least: int, below: float = float("inf")) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < below
+
+
+def _at_least(least: int, what: str) -> _Check:
+    return _Check(lambda value: _is_int(value, least), f"a whole number of {what}, {least} or more")
+
+
+def _optional(check: _Check, meaning: str) -> _Check:
+    return _Check(lambda value: value is None or check.holds(value), f"{check.allowed}, or None for {meaning}")
+
+
+def _one_of(literal: object) -> _Check:
+    values = get_args(literal)
+    words = ", ".join(f'"{value}"' for value in values)
+    # The type first: an array would be compared item by item.
+    return _Check(
+        lambda value: isinstance(value, str) and value in values, words if len(values) == 1 else f"one of {words}"
+    )
+
+
+def _is_size(value: object) -> bool:
+    if isinstance(value, tuple):
+        return len(value) == 2 and all(_is_int(side, 1) for side in value)  # noqa: PLR2004 - height and width
+    return value is None or _is_int(value, 1)
+
+
+_BOOL = _Check(lambda value: isinstance(value, bool), "True or False")
+
+_CHECKS = {
+    "batch_size": _at_least(1, "rows"),
+    "image_size": _Check(
+        _is_size, "a whole number of pixels, a tuple (height, width) of two, or None for images of their own size"
+    ),
+    "resize": _one_of(Resize),
+    "interpolation": _one_of(Interpolation),
+    "captions": _one_of(CaptionPolicy),
+    "shuffle": _optional(_one_of(Shuffle), "storage order"),
+    "window_shards": _at_least(1, "shards"),
+    "seed": _Check(lambda value: _is_int(value, 0, 2**63), "a whole number from 0 up to, not including, 2**63"),
+    "drop_last": _BOOL,
+    "workers": _at_least(0, "processes"),
+    "prefetch_steps": _at_least(1, "steps"),
+    "pin_memory": _BOOL,
+    "decode_threads": _optional(_at_least(1, "threads"), "the cores of this process"),
+    "read_ahead_bytes": _at_least(1, "bytes"),
+    "max_pixels": _optional(_at_least(1, "pixels"), "the decoder's own limit"),
+    "transport": _one_of(Transport),
+    "verify": _BOOL,
+}

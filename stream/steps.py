@@ -1,0 +1,129 @@
+"""The steps of one epoch as finished batches: read, collated and, for the stock dispatcher, packed.
+
+`workers=0` loads in threads of this process (`LoadedSteps`, an IterableDataset that reads ahead); with workers torch
+runs `ShardDataset`, `StepSampler` and `Finish` in worker processes. Both give the same batches.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from torch.utils.data import IterableDataset
+
+from stream.collate import Collator
+from stream.plain import pack, pack_fault
+from stream.read_ahead import ReadAhead
+from stream.sharded import Failed, Loaded, ShardDataset, Step, StepSampler
+from stream.sources import SequenceSource
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Collates loaded rows; with `packed_for` ranks it packs them for the stock dispatcher, which carries tensors only.
+
+    An error becomes a value, in the batch's place: a worker process could not raise it faithfully, and packed it
+    reaches every rank.
+    """
+
+    collator: Collator
+    packed_for: int | None = None
+
+    def __call__(self, loaded: "Loaded | Failed") -> Any:  # noqa: ANN401 - a user's collate returns what it likes
+        """Return the batch of these rows, or what stands for an error."""
+        if isinstance(loaded, Failed):
+            return self.failed(loaded.error)
+        try:
+            batch = self.collator(loaded.rows)
+            if self.packed_for is None:
+                return batch
+            return pack(named(batch), rows=len(loaded.rows), real_rows=loaded.real_rows)
+        except Exception as exc:  # noqa: BLE001 - raised where the batch arrives
+            return self.failed(exc)
+
+    def failed(self, error: Exception) -> Any:  # noqa: ANN401 - as __call__
+        """Return what travels in the place of a batch that could not be made."""
+        if self.packed_for is None:
+            return Failed(error)
+        return pack_fault(self.packed_for, f"{type(error).__name__}: {error}")
+
+
+class Ahead(NamedTuple):
+    """How far to read ahead: steps in flight, and the bytes that they may hold together."""
+
+    steps: int
+    budget_bytes: int
+
+
+class LoadedSteps(IterableDataset[Any]):
+    """Finished batches of one epoch, loaded ahead in threads. One pass; its threads end with it, or when closed."""
+
+    def __init__(self, ahead: ReadAhead[Any, Any], finish: Finish) -> None:
+        super().__init__()
+        self._ahead, self._finish = ahead, finish
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._ahead:
+            try:
+                yield from self._ahead
+            except Exception as exc:  # noqa: BLE001 - raised where the batch arrives
+                yield self._finish.failed(exc)
+
+
+def row_steps(dataset: ShardDataset, sampler: StepSampler, finish: Finish, ahead: Ahead) -> ReadAhead[Step, Any]:
+    """Load the steps of a row source ahead."""
+    return ReadAhead(
+        lambda step: finish(dataset.__getitems__(step)),
+        sampler,
+        depth=ahead.steps,
+        cost=lambda step: dataset.source.cost(step.slots),
+        budget_bytes=ahead.budget_bytes,
+    )
+
+
+class Cut(NamedTuple):
+    """How a sequence of unknown length is cut into steps, see `Schedule`."""
+
+    global_batch: int
+    ranks: int
+    drop_last: bool
+
+
+def sequence_steps(
+    source: SequenceSource, cut: Cut, finish: Finish, ahead: Ahead, *, epoch: int
+) -> ReadAhead[Loaded, Any]:
+    """Load the steps of a sequence source ahead; its rows are taken in order by one thread."""
+    return ReadAhead(finish, _cut(source.rows(epoch=epoch), cut), depth=ahead.steps)
+
+
+def _cut(rows: Iterator[Any], cut: Cut) -> Iterator[Loaded]:
+    """Cut rows into steps; the last one is padded to a multiple of the ranks with the epoch's first rows, cyclic."""
+    first: list[Any] = list(islice(rows, cut.ranks))
+    rows = chain(first, rows)
+    while step := list(islice(rows, cut.global_batch)):
+        real = len(step)
+        if real < cut.global_batch and cut.drop_last:
+            return
+        padding = -real % cut.ranks
+        yield Loaded(step + [first[i % len(first)] for i in range(padding)], real)
+
+
+_WHOLE, _LIST, _TUPLE = "\0whole", "\0list", "\0tuple"
+
+
+def named(batch: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a batch may be anything
+    """Return a batch as a mapping, since packing goes by names; `unnamed` gives it back."""
+    if isinstance(batch, Mapping):
+        return batch
+    if isinstance(batch, list | tuple):
+        return {_LIST if isinstance(batch, list) else _TUPLE: {str(i): leaf for i, leaf in enumerate(batch)}}
+    return {_WHOLE: batch}
+
+
+def unnamed(found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a batch may be anything
+    """Return the batch behind `named`."""
+    if _WHOLE in found:
+        return found[_WHOLE]
+    if _LIST in found:
+        return list(found[_LIST].values())
+    return tuple(found[_TUPLE].values()) if _TUPLE in found else found

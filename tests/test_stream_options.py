@@ -1,0 +1,181 @@
+"""Options are checked once, before anything starts."""
+
+from dataclasses import FrozenInstanceError, fields
+from typing import get_args
+
+import pytest
+
+from stream.errors import OptionError
+from stream.options import BatchSpec, StreamOptions, check_combination
+
+BOTH = pytest.mark.parametrize("kind", [BatchSpec, StreamOptions])
+SPEC = {f.name for f in fields(BatchSpec)}
+
+
+def make(**options):
+    """The object that holds these options, which are all of one kind."""
+    if set(options) <= SPEC:
+        return BatchSpec(**{"batch_size": 8, **options})
+    return StreamOptions(**options)
+
+
+def test_the_defaults():
+    kept = {f.name: getattr(made, f.name) for made in (make(), StreamOptions()) for f in fields(made)}
+    assert kept == {
+        "batch_size": 8,
+        "image_size": None,
+        "captions": "first",
+        "shuffle": "window",
+        "seed": 0,
+        "drop_last": False,
+        "resize": "cover_crop",
+        "interpolation": "bilinear",
+        "window_shards": 4,
+        "workers": 0,
+        "prefetch_steps": 2,
+        "pin_memory": True,
+        "decode_threads": None,
+        "read_ahead_bytes": 256 * 2**20,
+        "max_pixels": None,
+        "transport": "stock",
+        "verify": True,
+    }
+
+
+def test_no_option_is_in_both():
+    assert SPEC.isdisjoint(f.name for f in fields(StreamOptions))
+
+
+@BOTH
+def test_each_option_is_described(kind):
+    assert [f.name for f in fields(kind) if f"\n        {f.name}: " not in kind.__doc__] == []
+
+
+def test_they_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        make().batch_size = 9
+    with pytest.raises(FrozenInstanceError):
+        StreamOptions().workers = 9
+
+
+def test_the_batch_size_has_no_default():
+    with pytest.raises(TypeError, match="batch_size"):
+        BatchSpec()
+
+
+@pytest.mark.parametrize(("given", "kept"), [(224, (224, 224)), ((200, 300), (200, 300)), (None, None)])
+def test_one_number_is_a_square(given, kept):
+    options = make(image_size=given)
+    assert options.image_size == kept
+    assert options.height_width == kept
+
+
+GOOD = [
+    *[("resize", value) for value in ("cover_crop", "contain_pad", "squash")],
+    *[("interpolation", value) for value in ("bilinear", "bicubic")],
+    *[("captions", value) for value in ("first", "random", "all", "each")],
+    *[("shuffle", value) for value in (None, "window", "full")],
+    ("batch_size", 1),
+    ("window_shards", 1),
+    ("seed", 2**63 - 1),
+    ("drop_last", True),
+    ("workers", 4),
+    ("prefetch_steps", 1),
+    ("pin_memory", False),
+    ("decode_threads", 1),
+    ("read_ahead_bytes", 1),
+    ("max_pixels", 1),
+    ("verify", False),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), GOOD)
+def test_good_values_are_kept(name, value):
+    assert getattr(make(**{name: value}), name) == value
+
+
+BAD = [
+    *[("batch_size", value) for value in (0, -1, True, 8.0, "8", None)],
+    *[("image_size", value) for value in (0, True, 224.0, (224,), (224, 0), (1, 2, 3), [224, 224], "224")],
+    *[("resize", value) for value in ("crop", None, ["squash"])],
+    *[("interpolation", value) for value in ("nearest", 2)],
+    *[("captions", value) for value in ("last", None, True)],
+    *[("shuffle", value) for value in (True, False, "none", 1)],
+    *[("window_shards", value) for value in (0, 4.0, None, True)],
+    *[("seed", value) for value in (-1, 2**63, None, 0.0, False)],
+    *[(name, value) for name in ("drop_last", "pin_memory", "verify") for value in (0, 1, None, "yes")],
+    *[("workers", value) for value in (-1, True, None)],
+    *[("prefetch_steps", value) for value in (0, True, None)],
+    *[("decode_threads", value) for value in (0, True, "2")],
+    *[("read_ahead_bytes", value) for value in (0, 1e6, None)],
+    *[("max_pixels", value) for value in (0, float("inf"))],
+    *[("transport", value) for value in ("ring", None)],
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_value_is_refused_with_its_name_and_what_is_allowed(name, value):
+    with pytest.raises(OptionError) as caught:
+        make(**{name: value})
+    assert (caught.value.option, caught.value.got) == (name, value)
+    assert caught.value.problem.startswith("must be ")
+
+
+def test_the_message_says_what_to_write():
+    with pytest.raises(OptionError) as caught:
+        make(captions="last")
+    assert str(caught.value) == 'captions=\'last\': must be one of "first", "random", "all", "each"'
+    with pytest.raises(OptionError) as caught:
+        make(shuffle=True)
+    assert str(caught.value) == 'shuffle=True: must be one of "window", "full", or None for storage order'
+    with pytest.raises(OptionError) as caught:
+        make(batch_size=0)
+    assert str(caught.value) == "batch_size=0: must be a whole number of rows, 1 or more"
+
+
+def test_resize_has_the_same_words_where_it_is_done():
+    from stream import options
+    from stream.resize import ResizeSpec
+
+    hints = {f.name: f.type for f in fields(ResizeSpec)}
+    assert get_args(hints["mode"]) == get_args(options.Resize)
+    assert get_args(hints["interpolation"]) == get_args(options.Interpolation)
+
+
+CAPTIONS = pytest.mark.parametrize("captions", ["first", "random", "all"])
+MODES = pytest.mark.parametrize("mode", ["dispatch", "shard"])
+
+
+@MODES
+@pytest.mark.parametrize("captions", ["first", "random", "all", "each"])
+@pytest.mark.parametrize("shuffle", [None, "window", "full"])
+def test_packed_shards_work_in_every_combination(mode, captions, shuffle):
+    check_combination(make(captions=captions, shuffle=shuffle), mode=mode, indexed=True, rows=True)
+
+
+@MODES
+@CAPTIONS
+@pytest.mark.parametrize("shuffle", [None, "window", "full"])
+def test_a_map_style_dataset_works_but_for_caption_rows(mode, captions, shuffle):
+    check_combination(make(captions=captions, shuffle=shuffle), mode=mode, indexed=False, rows=True)
+
+
+@CAPTIONS
+@pytest.mark.parametrize("shuffle", [None, "window"])
+def test_a_sequence_works_in_dispatch_mode_in_its_own_order(captions, shuffle):
+    check_combination(make(captions=captions, shuffle=shuffle), mode="dispatch", indexed=False, rows=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "rows", "refused"),
+    [
+        ({}, "shard", False, "mode='shard': every rank"),
+        ({"shuffle": "full"}, "dispatch", False, "shuffle='full': permuted rows"),
+        ({"captions": "each"}, "dispatch", False, "captions='each': rows of single captions"),
+        ({"captions": "each"}, "dispatch", True, "captions='each': rows of single captions"),
+        ({"captions": "each"}, "shard", True, "captions='each': rows of single captions"),
+    ],
+)
+def test_what_the_source_cannot_give_is_refused(options, mode, rows, refused):
+    with pytest.raises(OptionError, match=f"^{refused}.*this source.*tools/pack_coco.py"):
+        check_combination(make(**options), mode=mode, indexed=False, rows=rows)
