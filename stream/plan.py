@@ -97,11 +97,11 @@ class Plan:
             return Passing(())
         if not self.with_accelerator:
             return plain_passing(self._parts(epoch, packed_for=None))
-        from stream import dispatch  # noqa: PLC0415 - accelerate is imported by who uses it
+        from stream.dispatch import stock_dispatch, stock_shard  # noqa: PLC0415 - who uses accelerate imports it
 
         if self.mode == "shard":
-            return dispatch.stock_shard(self._parts(epoch, packed_for=None), self.job)
-        return dispatch.stock_dispatch(self._parts(epoch, packed_for=self.job.ranks), self.job)
+            return stock_shard(self._parts(epoch, packed_for=None), self.job)
+        return stock_dispatch(self._parts(epoch, packed_for=self.job.ranks), self.job)
 
     def real_rows(self, step: int) -> int:
         """Rows of a step without padding; only where the length is known."""
