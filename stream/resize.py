@@ -43,7 +43,7 @@ So 3 is what keeps the promise of 1 level. It costs time where a gap of 1 would 
 image instead of 1.84 for COCO at 224, where every second image is then decoded at full instead of half size."""
 
 _LARGEST_RESIZED = 2**24  # pixels in between; only upscaled panoramas of extreme aspect ask for more
-_PHASES = 64  # how many starts of a window are tried, see _window
+_SLACK = 2**12  # pixels of the scaled picture within which a window may begin and end, see _window
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _window(image: Pixels, size: Size, start: Size, spec: ResizeSpec) -> tuple[P
     """Cut an upscaled panorama down to what the target shows, before it is scaled.
 
     A picture of 1 x 65,500 pixels would else become 224 x 14,672,000 on its way to 224 x 224. The part is chosen so
-    that its edges fall on pixels of the scaled picture as nearly as _PHASES tries allow, a few hundredths of a pixel.
+    that its edges fall on edges of pixels of the scaled picture, as nearly as there are any within _SLACK.
 
     Returns:
         The part, the size to scale it to, and where in that the target starts: top, left.
@@ -158,10 +158,11 @@ def _window(image: Pixels, size: Size, start: Size, spec: ResizeSpec) -> tuple[P
     def miss(pixel: int) -> float:
         return abs(pixel * scale - round(pixel * scale))
 
+    tries = int(_SLACK / scale) + 1
     first = max(0, int(start[axis] / scale) - 4)  # 4 pixels: the bicubic filter reaches 2
-    first = min(range(max(0, first - _PHASES), first + 1), key=miss)
+    first = min(range(max(0, first - tries), first + 1), key=miss)
     last = int((start[axis] + (spec.height, spec.width)[axis]) / scale) + 5
-    count = min(range(last - first, last - first + _PHASES), key=miss)
+    count = min(range(last - first, last - first + tries), key=miss)
     part = image[first : first + count] if axis == 0 else image[:, first : first + count]
     length = round(part.shape[axis] * scale)
     begin = start[axis] - round(first * scale)
