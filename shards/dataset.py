@@ -1,14 +1,12 @@
 """Read a whole dataset by global row: manifest, indexes and shards opened at first use."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from threading import Lock
 
 from xxhash import xxh3_128_hexdigest
 
 from shards.errors import MismatchError
 from shards.index import ShardIndex
-from shards.manifest import FILE_NAME, Manifest
+from shards.manifest import FILE_NAME, Manifest, ShardInfo
 from shards.ranges import Merged
 from shards.rows import ShardReader
 from shards.sample import Sample
@@ -18,8 +16,9 @@ from shards.store import Store, open_store
 class DatasetReader:
     """The rows of a packed dataset, numbered from 0 over all shards in storage order.
 
-    Thread-safe and picklable: a copy in another process opens its own files. `url` is the dataset's folder or its
-    manifest file.
+    Thread-safe without a lock, so that no fork can copy a held one: threads that open one shard at the same time may
+    read its index more than once, and one of the copies stays. Picklable: a copy in another process opens its own
+    files. `url` is the dataset's folder or its manifest file (`.../*.json`).
 
     Raises:
         FileNotFoundError: at first use: there is no manifest, index or shard at that URL.
@@ -27,20 +26,18 @@ class DatasetReader:
     """
 
     def __init__(self, url: str, *, storage_options: Mapping[str, object] | None = None, verify: bool = True) -> None:
-        folder, _, last = url.rstrip("/").rpartition("/")
-        named = last.endswith(".json")
-        self._store: Store = open_store((folder or ".") if named else url, storage_options=storage_options)
-        self._file = last if named else FILE_NAME
+        folder, self._file = _split(url)
+        self._store: Store = open_store(folder, storage_options=storage_options)
         self._verify = verify
+        self._manifest: Manifest | None = None
         self._readers: dict[int, ShardReader] = {}
-        self._lock = Lock()
 
     def __getstate__(self) -> tuple[Store, str, bool]:
         return self._store, self._file, self._verify
 
     def __setstate__(self, state: tuple[Store, str, bool]) -> None:
         self._store, self._file, self._verify = state
-        self._readers, self._lock = {}, Lock()
+        self._manifest, self._readers = None, {}
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -50,23 +47,25 @@ class DatasetReader:
         """The URL of the dataset's folder."""
         return self._store.url
 
-    @cached_property
+    @property
     def manifest(self) -> Manifest:
         """The dataset's manifest."""
-        return Manifest.from_bytes(self._store.read(self._file), url=self._store.url_of(self._file))
+        if self._manifest is None:
+            self._manifest = Manifest.from_bytes(self._store.read(self._file), url=self._store.url_of(self._file))
+        return self._manifest
 
     def index(self, shard_no: int) -> ShardIndex:
         """Return the index of a shard; the first call reads it and compares shard, index and manifest."""
         return self.shard(shard_no).index
 
     def shard(self, shard_no: int) -> ShardReader:
-        """Return the reader of a shard."""
+        """Return the reader of a shard.
+
+        Raises:
+            IndexError: there is no such shard.
+        """
         reader = self._readers.get(shard_no)
-        if reader is None:
-            with self._lock:
-                reader = self._readers.get(shard_no) or self._open(shard_no)
-                self._readers[shard_no] = reader
-        return reader
+        return reader if reader is not None else self._readers.setdefault(shard_no, self._open(shard_no))
 
     def read(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> list[Sample]:
         """Return the samples of these global rows, in their order, by merged reads over all shards.
@@ -102,12 +101,44 @@ class DatasetReader:
         return self.manifest.shardlist[shard_no].url, read.start, read.end
 
     def _open(self, shard_no: int) -> ShardReader:
+        count = len(self.manifest.shardlist)
+        if not 0 <= shard_no < count:
+            raise IndexError(f"dataset {self.url} has {count} shards, not one numbered {shard_no}")
         info = self.manifest.shardlist[shard_no]
         data = self._store.read(info.index_url)
         url = self._store.url_of(info.index_url)
         index = ShardIndex(data, url=url)
-        if xxh3_128_hexdigest(data) != info.index_xxh3_128 or index.shard_xxh3_128 != info.xxh3_128:
-            raise MismatchError(url, "the index is not the one that the manifest lists")
+        _check_listed(info, data, index)
         reader = ShardReader(self._store, info.url, index, verify=self._verify)
         reader.check_size()
         return reader
+
+
+def _check_listed(info: ShardInfo, data: bytes, index: ShardIndex) -> None:
+    """Compare an index (and its bytes) with what the manifest lists.
+
+    Raises:
+        MismatchError: they differ.
+    """
+    for what, listed, found in (
+        ("index bytes", info.index_filesize, len(data)),
+        ("index digest", info.index_xxh3_128, xxh3_128_hexdigest(data)),
+        ("shard bytes", info.filesize, index.shard_bytes),
+        ("shard digest", info.xxh3_128, index.shard_xxh3_128),
+        ("samples", info.nsamples, len(index)),
+        ("captions", info.captions, index.captions_total),
+    ):
+        if listed != found:
+            raise MismatchError(
+                index.url, f"it is not the index that the manifest lists ({what}: {listed}, not {found})"
+            )
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Split the URL of a folder or of a manifest into (folder, file name of the manifest)."""
+    folder, slash, last = url.rpartition("/")
+    if not last.endswith(".json"):
+        return url, FILE_NAME
+    if not folder or folder.endswith((":/", "://")):  # "/manifest.json" and "memory://manifest.json" lie in a root
+        folder += slash
+    return folder or ".", last

@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from shards.errors import IndexFormatError
+from shards.errors import UPDATE_HINT, IndexFormatError
 
 MAGIC = b"SHARDIDX"
 VERSION = 1
@@ -24,6 +24,8 @@ _TAIL = 8  # checksum
 _CODES: Mapping[str, Literal["B", "I", "Q"]] = {"u8": "B", "u32": "I", "u64": "Q"}
 COLUMNS = ("width", "height", "license")
 """Metadata columns with one number per row (u32)."""
+_U32 = 2**32
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class RowInfo:
 
     `width` and `height` are in pixels, `license` is the id from the annotations (0: none), `caption_bytes` holds the
     length of each caption in UTF-8 bytes.
+
+    Raises:
+        ValueError: a number is negative or needs more than 32 bits.
     """
 
     width: int = 0
@@ -39,23 +44,28 @@ class RowInfo:
     license: int = 0
     caption_bytes: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        for number in (self.width, self.height, self.license, *self.caption_bytes):
+            if not 0 <= number < _U32:
+                raise ValueError(f"{self} holds {number}; the index keeps numbers from 0 to {_U32 - 1}")
+
 
 class Column(msgspec.Struct, frozen=True):
     """Where a column lies: `count` values of `type` (u8, u32, u64) at byte `offset` of the column area."""
 
     name: str
     type: str
-    offset: int
-    count: int
+    offset: _Count
+    count: _Count
 
 
 class Header(msgspec.Struct, frozen=True):
     """The JSON header of an index file."""
 
     shard: str
-    shard_bytes: int
+    shard_bytes: _Count
     shard_xxh3_128: str
-    rows: int
+    rows: _Count
     suffixes: tuple[str, ...]
     columns: tuple[Column, ...]
 
@@ -80,11 +90,8 @@ class IndexBuilder:
         self._keys += key.encode()
         self._key_ends.append(len(self._keys))
         for suffix in parts.keys() - self._parts.keys():
-            self._parts[suffix] = (
-                array("Q", bytes(8 * row)),
-                array("Q", bytes(8 * row)),
-                array("Q", bytes(8 * row)),
-            )
+            zeros = array("Q", bytes(8 * row))
+            self._parts[suffix] = (zeros, zeros[:], zeros[:])
         for suffix, fields in self._parts.items():
             for values, value in zip(fields, parts.get(suffix, (0, 0, 0)), strict=True):
                 values.append(value)
@@ -162,8 +169,13 @@ class ShardIndex:
 
         Raises:
             KeyError: no row of this shard has such a part.
+            IndexFormatError: the part would end behind the shard.
         """
-        return self._columns[f"part.{suffix}.offset"][row], self._columns[f"part.{suffix}.size"][row]
+        offset, size = self._columns[f"part.{suffix}.offset"][row], self._columns[f"part.{suffix}.size"][row]
+        if offset + size > self.shard_bytes:  # looked at here, so that opening stays free of work per row
+            end = f"byte {offset + size} of {self.shard_bytes}"
+            raise IndexFormatError(self.url, f"part {self.key(row)}.{suffix} ends at {end}")
+        return offset, size
 
     def checksum(self, row: int, suffix: str) -> int:
         """Return the xxh3_64 of a part's bytes, as an unsigned integer."""
@@ -204,13 +216,16 @@ def _open(view: memoryview, url: str) -> tuple[Header, memoryview]:
         raise IndexFormatError(url, f"it does not begin with {MAGIC.decode()}, so it is no index file")
     version = int.from_bytes(view[8:12], "little")
     if version > VERSION:
-        raise IndexFormatError(url, f"format version {version} is newer than {VERSION}, the newest this reader knows")
+        problem = f"format version {version} is newer than {VERSION}, the newest this reader knows"
+        raise IndexFormatError(url, problem, UPDATE_HINT)
     if xxh3_64_intdigest(view[:-_TAIL]) != int.from_bytes(view[-_TAIL:], "little"):
         raise IndexFormatError(url, "its bytes differ from its own checksum")
     end = _FIXED + int.from_bytes(view[12:16], "little")
+    if version < 1 or end > len(view) - _TAIL:
+        raise IndexFormatError(url, f"its first bytes are wrong (version {version}, header up to byte {end})")
     try:
         header = msgspec.json.decode(view[_FIXED:end], type=Header)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, RecursionError) as exc:
         raise IndexFormatError(url, f"its header cannot be read ({exc})") from exc
     return header, view[end:-_TAIL]
 
@@ -226,6 +241,11 @@ def _cast(header: Header, area: memoryview, url: str) -> dict[str, "memoryview[i
         if end > len(area):
             raise IndexFormatError(url, f"column {column.name} ends at byte {end} of {len(area)}")
         columns[column.name] = area[column.offset : end].cast(code)
+    _check_columns(header, columns, url)
+    return columns
+
+
+def _check_columns(header: Header, columns: Mapping[str, "memoryview[int]"], url: str) -> None:
     per_row = ["key.end", *COLUMNS, "caption.end"]
     per_row += [f"part.{suffix}.{field}" for suffix in header.suffixes for field in ("offset", "size", "xxh3_64")]
     missing = [name for name in [*per_row, "key.bytes", "caption.bytes"] if name not in columns]
@@ -234,4 +254,7 @@ def _cast(header: Header, area: memoryview, url: str) -> dict[str, "memoryview[i
     uneven = [name for name in per_row if len(columns[name]) != header.rows]
     if uneven:
         raise IndexFormatError(url, f"columns {', '.join(uneven)} do not have {header.rows} rows")
-    return columns
+    for ends, values in (("key.end", "key.bytes"), ("caption.end", "caption.bytes")):
+        last = columns[ends][-1] if header.rows else 0
+        if last != len(columns[values]):
+            raise IndexFormatError(url, f"column {values} has {len(columns[values])} values, {ends} says {last}")

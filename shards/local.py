@@ -1,13 +1,13 @@
 """A folder on a local disk: positioned reads, vectored writes, files renamed into place.
 
-Invariants: reads share no file position, so threads and forked processes may read at once; a descriptor closes when
-its last user lets go; a file has its `.part` name until it is committed.
+Invariants: reads share no file position and no lock, so threads and forked processes may read at once; a descriptor
+closes when its last user lets go; a file has its `.part` name until it is committed.
 """
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -19,6 +19,8 @@ T = TypeVar("T")
 PART = ".part"
 """What a local file's name ends with until it is committed."""
 _OPEN_FILES = 64
+_MAX_BUFFERS = 1024
+"""The most buffers that Linux takes in one writev (IOV_MAX)."""
 
 
 class _Handle:
@@ -42,7 +44,6 @@ class LocalStore:
     def __init__(self, path: str) -> None:
         self.url = os.path.abspath(path)  # noqa: PTH100 - strings all the way: this is a hot path
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
-        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["LocalStore"], tuple[str]]:
         return LocalStore, (self.url,)
@@ -62,12 +63,13 @@ class LocalStore:
     def read(self, name: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return exactly the bytes `[start, end)`, to the end of the file without `end`."""
         path = self.url_of(name)
-        stop = self.size(name) if end is None else end
         handle = _local("open", path, self._open, path)
-        data = _local("read", path, os.pread, handle.fd, stop - start, start)
-        if len(data) == stop - start:
+        stop = os.fstat(handle.fd).st_size if end is None else end
+        length = max(stop - start, 0)
+        data = _local("read", path, os.pread, handle.fd, length, start)
+        if len(data) == length:
             return data
-        rest = bytearray(stop - start)  # rare: the system caps one read at 2 GiB, a signal may cut it
+        rest = bytearray(length)  # rare: the system caps one read at 2 GiB, a signal may cut it
         self.read_into(name, memoryview(rest), start=start)
         return bytes(rest)
 
@@ -83,11 +85,12 @@ class LocalStore:
         while done < len(buffer):
             count = _local("read", path, os.preadv, handle.fd, [buffer[done:]], start + done)
             if count == 0:
-                raise StoreError(path, "read", f"the file ends at byte {start + done}, {start + len(buffer)} asked for")
+                cause = f"{done} bytes came for [{start}, {start + len(buffer)}): the file ends there, it was cut"
+                raise StoreError(path, "read", cause)
             done += count
 
     def names(self) -> list[str]:
-        """Return the names of all files of the folder, sorted; an absent folder has none."""
+        """Return the names of all entries of the folder, sorted; an absent folder has none."""
         try:
             return sorted(_local("list", self.url, os.listdir, self.url))
         except FileNotFoundError:
@@ -96,33 +99,43 @@ class LocalStore:
     def create(self, name: str) -> "LocalPending":
         """Begin a file as `<name>.part` beside its final name; makes the folder if it is absent."""
         _local("make folder", self.url, partial(os.makedirs, exist_ok=True), self.url)
-        return LocalPending(self.url_of(name))
+        path = self.url_of(name)
+        return LocalPending(path, forget=partial(self._handles.pop, path, None))
 
     def remove(self, name: str) -> None:
         """Delete a file."""
         path = self.url_of(name)
         _local("remove", path, os.unlink, path)
+        self._handles.pop(path, None)
 
     def _open(self, path: str) -> _Handle:
-        with self._lock:
-            handle = self._handles.pop(path, None) or _Handle(path)
-            self._handles[path] = handle
-            if len(self._handles) > _OPEN_FILES:
+        """Open, or take what is open. Each step is atomic; no lock, since a fork could copy a held one."""
+        handle = self._handles.pop(path, None) or _Handle(path)
+        self._handles[path] = handle
+        if len(self._handles) > _OPEN_FILES:
+            with suppress(KeyError):  # other threads may have emptied it
                 self._handles.popitem(last=False)
-            return handle
+        return handle
 
 
 class LocalPending:
-    """A local file under its `.part` name; synced to disk when closed, renamed into place by commit."""
+    """A local file under its `.part` name; synced to disk when closed, renamed into place by commit.
 
-    def __init__(self, path: str) -> None:
-        self._path, self._part = path, path + PART
+    `forget` is called after the rename: what was open under that name is another file now.
+    """
+
+    def __init__(self, path: str, *, forget: Callable[[], object]) -> None:
+        self._path, self._part, self._forget = path, path + PART, forget
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._fd: int = _local("create", self._part, os.open, self._part, flags, 0o644)
         self._exists = True
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append the buffers (up to 1,024 of them) by one writev; a short write goes on where it stopped."""
+        """Append the buffers by writev, 1,024 at a time; a short write goes on where it stopped."""
+        for first in range(0, len(buffers), _MAX_BUFFERS):
+            self._write(buffers[first : first + _MAX_BUFFERS])
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
         written = _local("write", self._part, os.writev, self._fd, buffers)
         if written == sum(map(len, buffers)):
             return
@@ -144,6 +157,7 @@ class LocalPending:
         self.close()
         _local("rename", self._part, os.replace, self._part, self._path)
         self._exists = False
+        self._forget()
         folder = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120 - see LocalStore
         try:
             _local("sync", self._path, os.fsync, folder)
@@ -157,7 +171,8 @@ class LocalPending:
             os.close(fd)
         if self._exists:
             self._exists = False
-            _local("remove", self._part, os.unlink, self._part)
+            with suppress(FileNotFoundError):
+                _local("remove", self._part, os.unlink, self._part)
 
 
 def _local(action: str, path: str, act: Callable[..., T], *arguments: object) -> T:
@@ -166,4 +181,4 @@ def _local(action: str, path: str, act: Callable[..., T], *arguments: object) ->
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise StoreError(path, action, os.strerror(exc.errno) if exc.errno else str(exc)) from exc
+        raise StoreError(path, action, os.strerror(exc.errno) if exc.errno else str(exc), exc.errno) from exc

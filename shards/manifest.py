@@ -3,48 +3,61 @@
 Reference: FORMAT.md ("Manifest") and webdataset's wids shard index, version 1.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
+from typing import Annotated, Final, Literal
 
 import msgspec
 from xxhash import xxh3_128_hexdigest
 
-from shards.errors import ManifestError
+from shards.errors import UPDATE_HINT, ManifestError, NameRuleError
+from shards.sample import check_key
 
 FILE_NAME = "manifest.json"
 VERSION = 1
-WIDS_KIND = "wids-shard-index-v1"
+WIDS_KIND: Final = "wids-shard-index-v1"
+INDEX = ".index"
+"""What the name of a shard's index adds to the name of the shard."""
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
-class ShardInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One shard as the manifest lists it.
 
-    `url` and `index_url` are relative to the manifest. Sizes are in bytes, digests are lower-case hex of the whole
-    file, `captions` counts the captions of all samples.
+    `url` and `index_url` are names of files beside the manifest. Sizes are in bytes, digests are lower-case hex of the
+    whole file, `captions` counts the captions of all samples.
     """
 
     url: str
-    nsamples: int
-    filesize: int
-    captions: int
-    xxh3_128: str
+    nsamples: _Count
+    filesize: _Count
+    captions: _Count
+    xxh3_128: _Digest
     index_url: str
-    index_filesize: int
-    index_xxh3_128: str
+    index_filesize: _Count
+    index_xxh3_128: _Digest
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest file as it is written; the first two fields are what wids asks for."""
 
-    kind: str = msgspec.field(name="__kind__", default=WIDS_KIND)
-    wids_version: int = 1
+    kind: Literal["wids-shard-index-v1"] = msgspec.field(name="__kind__", default=WIDS_KIND)
+    wids_version: Literal[1] = 1
     shardstream_version: int
     name: str
-    nsamples: int
-    captions: int
+    nsamples: _Count
+    captions: _Count
     shardlist: tuple[ShardInfo, ...]
+
+
+class _Version(msgspec.Struct, frozen=True):
+    """What a manifest of any version holds; read first, since the other fields may mean other things."""
+
+    shardstream_version: int
 
 
 class Manifest:
@@ -63,14 +76,20 @@ class Manifest:
         """Read the bytes of a manifest file; `url` is for messages.
 
         Raises:
-            ManifestError: it is no JSON, lacks a field, is of a newer version, or its counts do not add up.
+            ManifestError: it is no JSON, lacks a field, is of a newer version, its counts do not add up, or it names
+                files that are not those of its dataset.
         """
         try:
+            version = msgspec.json.decode(data, type=_Version).shardstream_version
+            if version > VERSION:
+                problem = f"format version {version} is newer than {VERSION}, the newest this reader knows"
+                raise ManifestError(url, problem, UPDATE_HINT)
             file = msgspec.json.decode(data, type=_File)
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, RecursionError) as exc:
             raise ManifestError(url, f"it cannot be read ({exc})") from exc
-        if file.shardstream_version > VERSION:
-            raise ManifestError(url, f"format version {file.shardstream_version} is newer than {VERSION}")
+        if version < 1:
+            raise ManifestError(url, f"there is no format version {version}")
+        _check_names(file, url)
         manifest = cls(file.name, file.shardlist)
         for what, said, found in (
             ("samples", file.nsamples, manifest.samples),
@@ -121,7 +140,11 @@ class Manifest:
         if not 0 <= row < self.samples:
             raise IndexError(f"dataset {self.name} has {self.samples} rows, not one numbered {row}")
         shard_no = bisect_right(self._ends, row)
-        return shard_no, row - (self._ends[shard_no - 1] if shard_no else 0)
+        return shard_no, row - self.first_row(shard_no)
+
+    def first_row(self, shard_no: int) -> int:
+        """Return the global row of a shard's first sample."""
+        return self._ends[shard_no - 1] if shard_no else 0
 
     def locate_caption(self, number: int) -> tuple[int, int]:
         """Return (shard number, number of the caption in that shard) of a global caption number.
@@ -141,3 +164,17 @@ class Manifest:
     @cached_property
     def _caption_ends(self) -> list[int]:
         return list(accumulate(info.captions for info in self.shardlist))
+
+
+def _check_names(file: _File, url: str) -> None:
+    """Refuse names that are not those of this dataset's shards; so none leads outside the manifest's folder."""
+    try:
+        check_key(file.name)
+    except NameRuleError as exc:
+        raise ManifestError(url, f"its {exc}") from exc
+    for info in file.shardlist:
+        if not re.fullmatch(rf"{file.name}-[0-9]{{6,}}\.tar", info.url) or info.index_url != info.url + INDEX:
+            problem = f"it lists {info.url!r} with {info.index_url!r}, which are no shard and index of {file.name!r}"
+            raise ManifestError(url, problem)
+    if len({info.url for info in file.shardlist}) != len(file.shardlist):
+        raise ManifestError(url, "it lists a shard twice")

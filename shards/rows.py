@@ -46,8 +46,6 @@ class ShardReader:
         return len(self.index)
 
     def __getitem__(self, row: int) -> Sample:
-        if not 0 <= row < len(self):
-            raise IndexError(f"shard {self.store.url_of(self.name)} has {len(self)} rows, not one numbered {row}")
         return self.read([row])[0]
 
     def check_size(self) -> None:
@@ -64,13 +62,17 @@ class ShardReader:
             )
 
     def plan(self, rows: Sequence[int], suffixes: Sequence[str] | None = None) -> ReadPlan:
-        """Decide the reads for these rows and parts (all parts without `suffixes`); reads nothing."""
+        """Decide the reads for these rows and parts (all parts without `suffixes`); reads nothing.
+
+        Raises:
+            IndexError: there is no such row.
+        """
         names = self.index.suffixes if suffixes is None else [s for s in suffixes if s in self.index.suffixes]
         spans: list[tuple[int, int]] = []
         wanted: list[tuple[int, str]] = []
         for place, row in enumerate(rows):
-            for suffix in names:
-                offset, size = self.index.span(row, suffix)
+            self._check_row(row)
+            for (offset, size), suffix in sorted((self.index.span(row, suffix), suffix) for suffix in names):
                 if offset:
                     spans.append((offset, offset + size))
                     wanted.append((place, suffix))
@@ -78,9 +80,10 @@ class ShardReader:
         return ReadPlan(reads, wanted)
 
     def read(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> list[Sample]:
-        """Return the samples of these rows, in their order, with the parts asked for that they have.
+        """Return the samples of these rows, in their order, with the parts asked for that they have, in tar order.
 
         Raises:
+            IndexError: there is no such row.
             ChecksumError: a part differs from the index.
             StoreError, FileNotFoundError: the shard cannot be read.
         """
@@ -128,6 +131,10 @@ class ShardReader:
                 self._check(rows[place], suffix, view)
             samples[place].parts[suffix] = view
         return samples
+
+    def _check_row(self, row: int) -> None:
+        if not 0 <= row < len(self):
+            raise IndexError(f"shard {self.store.url_of(self.name)} has {len(self)} rows, not one numbered {row}")
 
     def _check(self, row: int, suffix: str, view: memoryview) -> None:
         if xxh3_64_intdigest(view) != self.index.checksum(row, suffix):

@@ -2,17 +2,24 @@
 
 Invariants: nothing is opened before its first use; a store works after fork (local reads are positioned, fsspec file
 systems are opened again in the new process); nothing is visible under a file's name before `commit`; every foreign
-error leaves as FileNotFoundError or StoreError.
+error leaves as FileNotFoundError or StoreError, without the storage options' secrets.
 """
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from shards.errors import StoreError
-from shards.local import Buffer, LocalStore
+from shards.errors import StoreError, redact, secrets_in
+from shards.local import PART, Buffer, LocalStore
 
 T = TypeVar("T")
+
+_UPLOADS = frozenset({"s3", "s3a", "gs", "gcs"})
+"""Protocols whose uncommitted files nobody sees (multipart uploads). Others show them at once (memory) or write them
+through the system's temporary folder (local); there a `.part` name keeps them apart."""
 
 
 class PendingFile(Protocol):
@@ -57,13 +64,13 @@ class Store(Protocol):
         """Fill the writable buffer with the bytes from `start` on."""
 
     def names(self) -> list[str]:
-        """Return the names of all files of the folder, sorted; an absent folder has none."""
+        """Return the names of all entries of the folder, sorted; an absent folder has none."""
 
     def create(self, name: str) -> PendingFile:
         """Begin a file."""
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
+        """Delete a file; an object store does not tell when there was none."""
 
 
 def open_store(url: str, *, storage_options: Mapping[str, object] | None = None) -> Store:
@@ -85,8 +92,10 @@ class FsspecStore:
     max_read_bytes = 16 * 2**20
 
     def __init__(self, url: str, storage_options: Mapping[str, object]) -> None:
-        self.url = url.rstrip("/")
+        bare = url.rstrip("/")
+        self.url = url if bare.endswith(":") else bare
         self._options = dict(storage_options)
+        self._secrets = secrets_in(self._options)
         self._opened: tuple[int, Any, str] | None = None
 
     def __reduce__(self) -> tuple[type["FsspecStore"], tuple[str, dict[str, object]]]:
@@ -108,49 +117,67 @@ class FsspecStore:
 
     def read(self, name: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return exactly the bytes `[start, end)`, to the end of the file without `end`."""
-        data: bytes = self._call("read", name, lambda fs, path: fs.cat_file(path, start=start, end=end))
+        if end is not None and end <= start:
+            return b""  # an empty range is no valid request to most servers
+        first = start or None if end is None else start  # "from byte 0 on" is no valid request for an empty file
+        data: bytes = self._call("read", name, lambda fs, path: fs.cat_file(path, start=first, end=end))
         self._check_length(name, data, start, end)
         return data
 
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes]:
         """Return the ranges (name, start, end) in their order, concurrently where the file system can."""
-        if not wanted:
-            return []
-        starts, ends = [start for _, start, _ in wanted], [end for _, _, end in wanted]
+        asked = [span for span in wanted if span[2] > span[1]]
+        if not asked:
+            return [b""] * len(wanted)
+        starts, ends = [start for _, start, _ in asked], [end for _, _, end in asked]
 
-        def fetch(fs: Any, root: str) -> list[bytes]:  # noqa: ANN401 - fsspec has no types
-            paths = [f"{root}/{name}" for name, _, _ in wanted]
-            return list(fs.cat_ranges(paths, starts, ends, on_error="raise"))
+        def fetch(fs: Any, root: str) -> list[bytes | Exception]:  # noqa: ANN401 - fsspec has no types
+            paths = [f"{root}/{name}" for name, _, _ in asked]
+            return list(fs.cat_ranges(paths, starts, ends, on_error="return"))
 
-        answers: list[bytes] = self._call("read", "", fetch)
-        for (name, start, end), data in zip(wanted, answers, strict=True):
-            self._check_length(name, data, start, end)
-        return answers
+        found = dict(zip(asked, self._call("read", "", fetch), strict=True))
+        return [self._answer(name, start, end, found.get((name, start, end), b"")) for name, start, end in wanted]
 
     def read_into(self, name: str, buffer: memoryview, *, start: int) -> None:
         """Fill the buffer with the bytes from `start` on."""
         buffer[:] = self.read(name, start=start, end=start + len(buffer))
 
     def names(self) -> list[str]:
-        """Return the names of all files of the folder, sorted; an absent folder has none."""
+        """Return the names of all entries of the folder, sorted; an absent folder has none."""
         try:
             paths: list[str] = self._call("list", "", lambda fs, path: fs.ls(path, detail=False, refresh=True))
         except FileNotFoundError:
             return []
         return sorted(name for name in (path.rstrip("/").rpartition("/")[2] for path in paths) if name)
 
-    def create(self, name: str) -> "FsspecPending":
-        """Begin a file by fsspec's own uncommitted writing (on S3: a multipart upload)."""
+    def create(self, name: str) -> PendingFile:
+        """Begin a file: as a multipart upload where the file system has such, else as `<name>.part`."""
 
-        def begin(fs: Any, path: str) -> Any:  # noqa: ANN401 - fsspec has no types
+        def begin(fs: Any, path: str) -> PendingFile:  # noqa: ANN401 - fsspec has no types
             fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            return fs.open(path, "wb", autocommit=False)
+            guard = partial(_foreign, url=self.url_of(name), secrets=self._secrets)
+            protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+            if protocols & _UPLOADS:
+                file = fs.open(path, "wb", autocommit=False)
+                fs.transaction.files.remove(file)  # it is ours alone to commit; there it would be kept for good
+                return FsspecUpload(file, guard)
+            return FsspecPart(fs, path, guard)
 
-        return FsspecPending(self.url_of(name), self._call("create", name, begin))
+        return self._call("create", name, begin)
 
     def remove(self, name: str) -> None:
         """Delete a file."""
         self._call("remove", name, lambda fs, path: fs.rm_file(path))
+
+    def _answer(self, name: str, start: int, end: int, answer: bytes | Exception) -> bytes:
+        def data() -> bytes:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        found = _foreign("read", data, url=self.url_of(name), secrets=self._secrets)
+        self._check_length(name, found, start, end)
+        return found
 
     def _check_length(self, name: str, data: bytes, start: int, end: int | None) -> None:
         if end is not None and len(data) != end - start:
@@ -162,7 +189,7 @@ class FsspecStore:
             fs, root = self._file_system()
             return act(fs, f"{root}/{name}" if name else root)
 
-        return _foreign(action, self.url_of(name) if name else self.url, run)
+        return _foreign(action, run, url=self.url_of(name) if name else self.url, secrets=self._secrets)
 
     def _file_system(self) -> tuple[Any, str]:
         if self._opened is None or self._opened[0] != os.getpid():
@@ -173,38 +200,84 @@ class FsspecStore:
         return self._opened[1:]
 
 
-class FsspecPending:
-    """A file that fsspec has not committed yet."""
+class _Guard(Protocol):
+    """Runs an act on one file and maps what it raises."""
 
-    def __init__(self, url: str, file: Any) -> None:  # noqa: ANN401 - fsspec has no types
-        self._url, self._file, self._done = url, file, False
+    def __call__(self, action: str, act: Callable[[], T]) -> T:
+        """Return what the act returns."""
+
+
+class FsspecUpload:
+    """A file that its file system has not committed yet, so that nobody sees it."""
+
+    def __init__(self, file: Any, guard: _Guard) -> None:  # noqa: ANN401 - fsspec has no types
+        self._file, self._guard, self._done = file, guard, False
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append the buffers."""
-        _foreign("write", self._url, lambda: self._file.write(b"".join(buffers)))
+        self._guard("write", lambda: self._file.write(b"".join(buffers)))
 
     def close(self) -> None:
         """Send what is left. Idempotent."""
         if not self._file.closed:
-            _foreign("write", self._url, self._file.close)
+            self._guard("write", self._file.close)
 
     def commit(self) -> None:
         """Complete the file on the store."""
         self.close()
-        _foreign("commit", self._url, self._file.commit)
+        self._guard("commit", self._file.commit)
         self._done = True
 
     def discard(self) -> None:
         """Throw away what was sent. Idempotent."""
         if not self._done:
             self._done = True
-            _foreign("discard", self._url, self._file.discard)
+            self._file.closed = True  # else it would send its rest when it is garbage
+            self._guard("discard", self._file.discard)
 
 
-def _foreign(action: str, url: str, act: Callable[[], T]) -> T:
+class FsspecPart:
+    """A file under its `.part` name on a file system that would show it under its own."""
+
+    def __init__(self, fs: Any, path: str, guard: _Guard) -> None:  # noqa: ANN401 - fsspec has no types
+        self._fs, self._path, self._guard = fs, path, guard
+        self._file = fs.open(path + PART, "wb")
+        self._closed = self._done = False
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append the buffers."""
+        self._guard("write", lambda: self._file.write(b"".join(buffers)))
+
+    def close(self) -> None:
+        """Send what is left. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._guard("write", self._file.close)
+
+    def commit(self) -> None:
+        """Move the file to its name."""
+        self.close()
+        self._guard("commit", lambda: self._fs.mv(self._path + PART, self._path))
+        self._done = True
+
+    def discard(self) -> None:
+        """Delete the `.part` file. Idempotent."""
+        if not self._done:
+            self._done = True
+            with suppress(StoreError):  # what cannot be sent is thrown away all the same
+                self.close()
+            with suppress(FileNotFoundError):
+                self._guard("discard", lambda: self._fs.rm_file(self._path + PART))
+
+
+def _foreign(action: str, act: Callable[[], T], *, url: str, secrets: Sequence[str]) -> T:
     try:
         return act()
     except FileNotFoundError as exc:
-        raise FileNotFoundError(f"{url} does not exist") from exc
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from exc
     except Exception as exc:  # file systems raise whatever their client library does
-        raise StoreError(url, action, f"{type(exc).__name__}: {exc}") from exc
+        told = f"{type(exc).__name__}: {exc}"
+        error = StoreError(url, action, redact(told, secrets), exc.errno if isinstance(exc, OSError) else None)
+        if error.cause != told:
+            raise error from None  # a traceback would tell what the message does not
+        raise error from exc

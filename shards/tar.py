@@ -6,9 +6,11 @@ Writing: headers of one archive differ in name, size and checksum only, so a tem
 is patched in those three places (tests hold it equal to `tobuf` for every allowed name and size).
 
 Reading: strict. A member is a regular file with a plain name; the archive ends with two zero blocks; anything cut,
-flipped or left out is a `TarError` that names the byte.
+flipped or left out is a `TarError` that names the byte. A checksum field has leading zeros, as POSIX asks: the blanks
+of tars from before 1988 are refused, since one flipped bit makes a zero a blank and nothing else would tell.
 """
 
+import re
 import tarfile
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,6 +27,7 @@ END = bytes(2 * BLOCK)
 
 _NAME, _SIZE, _CHECKSUM = slice(0, 100), slice(124, 136), slice(148, 156)
 _REGULAR = (b"0", b"\0")
+_CHECKSUM_FORM = re.compile(rb"[0-7]{6}(\0 | \0)|[0-7]{7}[\0 ]")
 
 
 class MemberSpan(NamedTuple):
@@ -115,8 +118,10 @@ def parse_header(block: bytes, at: int, *, url: str) -> MemberSpan:
     """Read the 512-byte header that lies at byte `at` of an archive.
 
     Raises:
-        TarError: its checksum is wrong, a field is not octal, or it is no regular file.
+        TarError: its checksum is wrong, a field is not octal, it has no name, or it is no regular file.
     """
+    if not _CHECKSUM_FORM.fullmatch(block[_CHECKSUM]):
+        raise TarError(url, at, f"header checksum field {block[_CHECKSUM]!r} is no octal number with leading zeros")
     expected = _octal(block[_CHECKSUM], at, "checksum", url=url)
     if sum(block) - sum(block[_CHECKSUM]) + 8 * 32 != expected:
         raise TarError(url, at, "header checksum is wrong")
@@ -125,6 +130,8 @@ def parse_header(block: bytes, at: int, *, url: str) -> MemberSpan:
     if block[156:157] not in _REGULAR:
         raise TarError(url, at, f"member {name!r} is no regular file (type {block[156:157]!r})")
     full = b"/".join(part for part in (prefix, name) if part)
+    if not full:
+        raise TarError(url, at, "the member has no name")
     try:
         text = full.decode()
     except UnicodeDecodeError as exc:

@@ -1,9 +1,11 @@
 """Write a dataset: samples into shards, indexes and a manifest, all invisible until everything is there.
 
-Invariants: files have no final name before `close`; the manifest gets its name last; after an error or a death no
-file of this run looks finished; the bytes are a pure function of what was added and of the options.
+Invariants: files have no final name before `close`; the manifest gets its name last and loses it first; after an
+error or a death no file of this run looks finished; a writer whose store failed can only be thrown away; the bytes are
+a pure function of what was added and of the options.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -11,17 +13,17 @@ from typing import Self
 
 from xxhash import xxh3_64_intdigest, xxh3_128, xxh3_128_hexdigest
 
-from shards.errors import NameRuleError, OutputNotEmptyError
+from shards.errors import ManifestError, NameRuleError, OutputNotEmptyError
 from shards.index import IndexBuilder, RowInfo
 from shards.local import PART, Buffer
-from shards.manifest import FILE_NAME, Manifest, ShardInfo
+from shards.manifest import FILE_NAME, INDEX, Manifest, ShardInfo
 from shards.sample import check_key, check_suffix
 from shards.store import PendingFile, Store
-from shards.tar import BLOCK, END, HeaderTemplate, ending, padded, padding
+from shards.tar import BLOCK, MAX_MEMBER_BYTES, HeaderTemplate, ending, padded, padding
 
 DEFAULT_SHARD_BYTES = 128 * 2**20
-INDEX = ".index"
 _MAX_NAME_BYTES = 64
+_SIDE_FILE = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
 
 
 class _OpenShard:
@@ -43,8 +45,9 @@ class _OpenShard:
 class ShardWriter:
     """Writes samples into `<name>-%06d.tar` shards of a store.
 
-    A context manager: leaving it normally closes (publishes), by an exception aborts. Remembers every key to keep
-    them unique (about 100 bytes a sample). Not thread-safe.
+    A context manager: leaving it normally closes (publishes), by an exception aborts; after an explicit `close` or
+    `abort` leaving does nothing more. Remembers every key to keep them unique (about 100 bytes a sample). Not
+    thread-safe.
     """
 
     def __init__(
@@ -52,18 +55,22 @@ class ShardWriter:
     ) -> None:
         """Look at the output; writes nothing yet.
 
-        A shard is closed before a sample would carry it over `shard_bytes`; a larger sample gets a shard of its own.
-        With `replace`, a former dataset of the same name gives way when the new one is complete.
+        A shard is closed before a sample would make its file larger than `shard_bytes`; a larger sample gets a shard
+        of its own. With `replace`, a former dataset of the same name gives way when the new one is complete; files
+        that are not the dataset's own stay.
 
         Raises:
             NameRuleError: the dataset's name breaks the rules for keys or is longer than 64 bytes.
-            OutputNotEmptyError: the store holds files and `replace` is False.
+            ValueError: `shard_bytes` is below 1.
+            OutputNotEmptyError: the store holds files and `replace` is False, or another dataset's manifest.
         """
         check_key(name)
         if len(name) > _MAX_NAME_BYTES:
             raise NameRuleError(name, f"a dataset's name has at most {_MAX_NAME_BYTES} bytes")
+        if shard_bytes < 1:
+            raise ValueError(f"shard_bytes is {shard_bytes}; give the most bytes of a shard, for example 128 * 2**20")
         former = store.names()
-        if former and not replace:
+        if former and not (replace and _owner(store, former) in (name, None)):
             raise OutputNotEmptyError(store.url, former)
         self._store, self._name, self._shard_bytes, self._former = store, name, shard_bytes, former
         self._template = HeaderTemplate()
@@ -72,6 +79,7 @@ class ShardWriter:
         self._infos: list[ShardInfo] = []
         self._keys: set[str] = set()
         self._ended = False
+        self._manifest: Manifest | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -79,10 +87,10 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if error is not None:
+            self._abandon(error)
+        elif not self._ended:
             self.close()
-        else:
-            self.abort()
 
     def add(self, key: str, parts: Mapping[str, Buffer], info: RowInfo) -> tuple[int, ...]:
         """Append a sample and return the xxh3_64 of each part, in their order.
@@ -90,18 +98,91 @@ class ShardWriter:
         `parts` maps a suffix without its dot to the bytes; they are written in its order.
 
         Raises:
-            NameRuleError: the key or a suffix breaks the rules, or the key was added before.
-            ValueError: there are no parts, or the writer has ended.
-            StoreError: the store failed (disk full, ...); nothing of this run will be published.
+            NameRuleError: the key or a suffix breaks the rules, or the key was added before; the writer can go on.
+            ValueError: there are no parts, a part has 8 GiB or more, or the writer has ended.
+            StoreError: the store failed (disk full, ...); the writer has aborted, nothing of this run is published.
         """
-        self._check(key, parts)
-        lengths = [len(part) for part in parts.values()]
-        place = self._shard_for(sum(BLOCK + padded(length) for length in lengths))
+        flat = {suffix: _flat(part) for suffix, part in parts.items()}
+        self._check(key, flat)
+        try:
+            return self._append(key, flat, info)
+        except BaseException as exc:
+            self._abandon(exc)
+            raise
+
+    def add_file(self, name: str, data: bytes) -> None:
+        """Add a small side file that is published together with the shards, under its own name.
+
+        Raises:
+            NameRuleError: the name is no plain file name, is or looks like one of the dataset's own, or was added
+                before; the writer can go on.
+            ValueError: the writer has ended.
+            StoreError: the store failed; the writer has aborted.
+        """
+        self._check_open()
+        if not _SIDE_FILE.fullmatch(name) or name == FILE_NAME or name.endswith((".tar", INDEX, PART)):
+            raise NameRuleError(name, "a side file has a plain name and is no shard, index, manifest or .part file")
+        if name in (known for known, _ in self._pending):
+            raise NameRuleError(name, "a side file of this name was added before")
+        try:
+            self._put(name, data)
+        except BaseException as exc:
+            self._abandon(exc)
+            raise
+
+    def close(self) -> Manifest:
+        """Publish everything: shards and indexes get their names, then the manifest gets its own. Idempotent.
+
+        Raises:
+            ValueError: the writer has aborted.
+            StoreError: the store failed; nothing of this run is left.
+        """
+        if self._manifest is not None:
+            return self._manifest
+        self._check_open()
+        try:
+            self._finish_shard()
+            manifest = Manifest(self._name, self._infos)
+            self._put(FILE_NAME, manifest.to_bytes())
+            self._remove_former()
+            self._publish()
+        except BaseException as exc:
+            self._abandon(exc)
+            raise
+        self._ended, self._manifest = True, manifest
+        return manifest
+
+    def abort(self) -> None:
+        """Throw away all that was not published. Idempotent; does nothing after `close`.
+
+        Raises:
+            StoreError: something could not be thrown away (the first such error; all files were tried).
+        """
+        self._ended = True
+        failures: list[OSError] = []
+        while self._pending:
+            try:
+                self._pending[-1][1].discard()
+            except OSError as exc:
+                failures.append(exc)
+            self._pending.pop()
+        if failures:
+            raise failures[0]
+
+    def _abandon(self, error: BaseException) -> None:
+        """Abort because of `error`, which stays the one that is told."""
+        try:
+            self.abort()
+        except OSError as exc:
+            error.add_note(f"Throwing away what was written failed too: {exc}")
+
+    def _append(self, key: str, parts: Mapping[str, Buffer], info: RowInfo) -> tuple[int, ...]:
+        place = self._shard_for(sum(BLOCK + padded(len(part)) for part in parts.values()))
         buffers: list[Buffer] = []
         spans: dict[str, tuple[int, int, int]] = {}
         at = place.end
-        for (suffix, part), length in zip(parts.items(), lengths, strict=True):
-            checksum = xxh3_64_intdigest(part)
+        for suffix, part in parts.items():
+            length, checksum = len(part), xxh3_64_intdigest(part)
             buffers += (self._template.header(f"{key}.{suffix}".encode(), length), part, padding(length))
             spans[suffix] = (at + BLOCK, length, checksum)
             at += BLOCK + padded(length)
@@ -109,49 +190,28 @@ class ShardWriter:
         place.end = at
         place.rows.add(key, spans, info)
         place.captions += len(info.caption_bytes)
+        self._keys.add(key)
         return tuple(checksum for _, _, checksum in spans.values())
 
-    def add_file(self, name: str, data: bytes) -> None:
-        """Add a small side file that is published together with the shards, under its own name."""
+    def _put(self, name: str, data: bytes) -> None:
         file = self._create(name)
         file.write([data])
         file.close()
 
-    def close(self) -> Manifest:
-        """Publish everything: shards and indexes get their names, then the manifest gets its own.
-
-        Raises:
-            StoreError: the store failed; what was not yet published is thrown away.
-        """
-        try:
-            self._finish_shard()
-            manifest = Manifest(self._name, self._infos)
-            self.add_file(FILE_NAME, manifest.to_bytes())
-            self._remove_former()
-            self._publish()
-        except BaseException:
-            self.abort()
-            raise
-        self._ended = True
-        return manifest
-
-    def abort(self) -> None:
-        """Throw away all that was not published. Idempotent."""
-        self._ended = True
-        for _, file in self._pending:
-            file.discard()
-        self._pending.clear()
-
-    def _check(self, key: str, parts: Mapping[str, Buffer]) -> None:
+    def _check_open(self) -> None:
         if self._ended:
             raise ValueError("this writer has been closed or aborted; make a new one")
+
+    def _check(self, key: str, parts: Mapping[str, Buffer]) -> None:
+        self._check_open()
         if not parts:
             raise ValueError(f"sample {key} has no parts; give at least one")
-        for suffix in parts:
+        for suffix, part in parts.items():
             check_suffix(suffix)
-        if key in self._keys:
+            if len(part) > MAX_MEMBER_BYTES:
+                raise ValueError(f"part {key}.{suffix} has {len(part)} bytes, a tar takes {MAX_MEMBER_BYTES}; split it")
+        if check_key(key) in self._keys:
             raise NameRuleError(key, "the dataset already holds a sample of this key")
-        self._keys.add(check_key(key))
 
     def _create(self, name: str) -> PendingFile:
         file = self._store.create(name)
@@ -159,8 +219,10 @@ class ShardWriter:
         return file
 
     def _shard_for(self, size: int) -> _OpenShard:
-        if self._open is not None and self._open.end + size + len(END) > self._shard_bytes:
-            self._finish_shard()
+        if self._open is not None:
+            end = self._open.end + size
+            if end + len(ending(end)) > self._shard_bytes:
+                self._finish_shard()
         if self._open is None:
             name = f"{self._name}-{len(self._infos):06d}.tar"
             self._open = _OpenShard(self._create(name), name)
@@ -175,7 +237,7 @@ class ShardWriter:
         place.file.close()
         digest, size = place.digest.hexdigest(), place.end + len(last)
         index = place.rows.to_bytes(shard=place.name, shard_bytes=size, shard_xxh3_128=digest)
-        self.add_file(place.name + INDEX, index)
+        self._put(place.name + INDEX, index)
         self._infos.append(
             ShardInfo(
                 url=place.name,
@@ -196,18 +258,42 @@ class ShardWriter:
             for name, file in self._pending:
                 named.append(name)
                 file.commit()
-        except BaseException:
-            for name in named:
-                with suppress(FileNotFoundError):
-                    self._store.remove(name)
+        except BaseException as exc:
+            for name in reversed(named):
+                self._take_back(name, exc)
             raise
+        self._pending.clear()
+
+    def _take_back(self, name: str, error: BaseException) -> None:
+        try:
+            self._store.remove(name)
+        except FileNotFoundError:
+            return  # the one whose commit failed
+        except OSError as exc:
+            error.add_note(f"Taking {name} back failed too: {exc}")
 
     def _remove_former(self) -> None:
         """Take a former dataset of this name away: its manifest first, so that it never lists missing shards."""
         new = {name for name, _ in self._pending} | {name + PART for name, _ in self._pending}
-        stale = [name for name in self._former if name.startswith(f"{self._name}-") and name not in new]
-        stale = [name for name in stale if name.endswith((".tar", ".tar" + INDEX, PART))]
-        if FILE_NAME in self._former:
-            self._store.remove(FILE_NAME)
-        for name in stale:
-            self._store.remove(name)
+        own = re.compile(rf"{self._name}-[0-9]{{6,}}\.tar(\.index)?(\.part)?")
+        stale = [name for name in self._former if own.fullmatch(name) and name not in new]
+        for name in [FILE_NAME, *stale] if FILE_NAME in self._former else stale:
+            with suppress(FileNotFoundError):
+                self._store.remove(name)
+
+
+def _owner(store: Store, names: list[str]) -> str | None:
+    """Return the name of the dataset whose manifest lies there; None without a manifest, or with one beyond reading."""
+    if FILE_NAME not in names:
+        return None
+    try:
+        return Manifest.from_bytes(store.read(FILE_NAME), url=store.url_of(FILE_NAME)).name
+    except ManifestError:
+        return None
+
+
+def _flat(part: Buffer) -> Buffer:
+    """Return the same bytes with one element per byte, so that `len` counts bytes (TypeError where they lie apart)."""
+    if isinstance(part, memoryview) and not (part.ndim == part.itemsize == 1 and part.c_contiguous):
+        return part.cast("B")
+    return part
