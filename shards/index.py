@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Annotated, Literal
 
 import msgspec
@@ -25,6 +25,7 @@ _CODES: Mapping[str, Literal["B", "I", "Q"]] = {"u8": "B", "u32": "I", "u64": "Q
 COLUMNS = ("width", "height", "license")
 """Metadata columns with one number per row (u32)."""
 _U32 = 2**32
+_ABSENT = (0, 0, 0)  # the span of a part that a row does not have
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -45,8 +46,11 @@ class RowInfo:
     caption_bytes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for number in (self.width, self.height, self.license, *self.caption_bytes):
-            if not 0 <= number < _U32:
+        numbers = (self.width, self.height, self.license, *self.caption_bytes)
+        if min(numbers) < 0 or max(numbers) >= _U32:
+            for number in numbers:
+                if 0 <= number < _U32:
+                    continue
                 raise ValueError(f"{self} holds {number}; the index keeps numbers from 0 to {_U32 - 1}")
 
 
@@ -74,31 +78,14 @@ class IndexBuilder:
     """Collects the rows of one shard and gives the bytes of its index file."""
 
     def __init__(self) -> None:
-        self._keys = bytearray()
-        self._key_ends = array("I")
-        self._parts: dict[str, tuple[array[int], array[int], array[int]]] = {}
-        self._columns = {name: array("I") for name in COLUMNS}
-        self._caption_counts = array("I")
-        self._caption_bytes = array("I")
+        self._rows: list[tuple[bytes, Mapping[str, tuple[int, int, int]], RowInfo]] = []
 
     def __len__(self) -> int:
-        return len(self._key_ends)
+        return len(self._rows)
 
     def add(self, key: str, parts: Mapping[str, tuple[int, int, int]], info: RowInfo) -> None:
         """Append a row. `parts` maps a suffix to (byte offset in the shard, size in bytes, xxh3_64)."""
-        row = len(self)
-        self._keys += key.encode()
-        self._key_ends.append(len(self._keys))
-        for suffix in parts.keys() - self._parts.keys():
-            zeros = array("Q", bytes(8 * row))
-            self._parts[suffix] = (zeros, zeros[:], zeros[:])
-        for suffix, fields in self._parts.items():
-            for values, value in zip(fields, parts.get(suffix, (0, 0, 0)), strict=True):
-                values.append(value)
-        for name in COLUMNS:
-            self._columns[name].append(getattr(info, name))
-        self._caption_counts.append(len(info.caption_bytes))
-        self._caption_bytes.extend(info.caption_bytes)
+        self._rows.append((key.encode(), parts, info))
 
     def to_bytes(self, *, shard: str, shard_bytes: int, shard_xxh3_128: str) -> bytes:
         """Return the index file of the shard that is named, sized and hashed so."""
@@ -111,21 +98,27 @@ class IndexBuilder:
             columns.append(Column(name, kind, len(area), len(values)))
             area += values.tobytes()
             area += bytes(-len(area) % 8)
-        suffixes = tuple(sorted(self._parts))
+        suffixes = self._suffixes()
         header = msgspec.json.encode(Header(shard, shard_bytes, shard_xxh3_128, len(self), suffixes, tuple(columns)))
         header += b" " * (-len(header) % 8)
         body = MAGIC + VERSION.to_bytes(4, "little") + len(header).to_bytes(4, "little") + header + area
         return body + xxh3_64_intdigest(body).to_bytes(8, "little")
 
+    def _suffixes(self) -> tuple[str, ...]:
+        return tuple(sorted({suffix for _, parts, _ in self._rows for suffix in parts}))
+
     def _arrays(self) -> Iterator[tuple[str, "array[int]"]]:
-        yield "key.end", self._key_ends
-        yield "key.bytes", array("B", self._keys)
-        for suffix in sorted(self._parts):
-            for field, values in zip(("offset", "size", "xxh3_64"), self._parts[suffix], strict=True):
-                yield f"part.{suffix}.{field}", values
-        yield from self._columns.items()
-        yield "caption.end", array("I", accumulate(self._caption_counts))
-        yield "caption.bytes", self._caption_bytes
+        keys, parts, infos = zip(*self._rows, strict=True) if self._rows else ((), (), ())
+        yield "key.end", array("I", accumulate(map(len, keys)))
+        yield "key.bytes", array("B", b"".join(keys))
+        for suffix in self._suffixes():
+            spans = [spans.get(suffix, _ABSENT) for spans in parts]
+            for field, values in zip(("offset", "size", "xxh3_64"), zip(*spans, strict=True), strict=True):
+                yield f"part.{suffix}.{field}", array("Q", values)
+        for name in COLUMNS:
+            yield name, array("I", [getattr(info, name) for info in infos])
+        yield "caption.end", array("I", accumulate(len(info.caption_bytes) for info in infos))
+        yield "caption.bytes", array("I", chain.from_iterable(info.caption_bytes for info in infos))
 
 
 class ShardIndex:

@@ -66,8 +66,9 @@ class HeaderTemplate:
         template = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
         template[_SIZE] = bytes(12)
         template[_CHECKSUM] = b" " * 8  # the checksum is taken with its own field as blanks
-        self._template = bytes(template)
         self._sum = sum(template)
+        self._owner, self._time = bytes(template[100:124]), bytes(template[135:148])
+        self._rest = bytes(template[156:])
 
     def header(self, name: bytes, size: int) -> bytes:
         """Return the header of a member.
@@ -83,11 +84,8 @@ class HeaderTemplate:
                 f"a member of {size} bytes does not fit USTAR (at most {MAX_MEMBER_BYTES} bytes); split it"
             )
         digits = b"%011o" % size
-        block = bytearray(self._template)
-        block[: len(name)] = name
-        block[124:135] = digits
-        block[_CHECKSUM] = b"%06o\0 " % (self._sum + sum(name) + sum(digits))
-        return bytes(block)
+        checksum = b"%06o\0 " % (self._sum + sum(name) + sum(digits))
+        return b"".join((name.ljust(MAX_NAME_BYTES, b"\0"), self._owner, digits, self._time, checksum, self._rest))
 
 
 def members(data: bytes | memoryview, *, url: str) -> Iterator[MemberSpan]:

@@ -11,35 +11,18 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from xxhash import xxh3_64_intdigest, xxh3_128, xxh3_128_hexdigest
-
 from shards.errors import ManifestError, NameRuleError, OutputNotEmptyError
-from shards.index import IndexBuilder, RowInfo
+from shards.index import RowInfo
 from shards.local import PART, Buffer
 from shards.manifest import FILE_NAME, INDEX, Manifest, ShardInfo
+from shards.open_shard import OpenShard
 from shards.sample import check_key, check_suffix
 from shards.store import PendingFile, Store
-from shards.tar import BLOCK, MAX_MEMBER_BYTES, HeaderTemplate, ending, padded, padding
+from shards.tar import MAX_MEMBER_BYTES
 
 DEFAULT_SHARD_BYTES = 128 * 2**20
 _MAX_NAME_BYTES = 64
 _SIDE_FILE = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
-
-
-class _OpenShard:
-    """The shard that is being written."""
-
-    def __init__(self, file: PendingFile, name: str) -> None:
-        self.file, self.name = file, name
-        self.end = 0
-        self.rows = IndexBuilder()
-        self.digest = xxh3_128()
-        self.captions = 0
-
-    def write(self, buffers: list[Buffer]) -> None:
-        self.file.write(buffers)
-        for buffer in buffers:
-            self.digest.update(buffer)
 
 
 class ShardWriter:
@@ -73,11 +56,11 @@ class ShardWriter:
         if former and not (replace and _owner(store, former) in (name, None)):
             raise OutputNotEmptyError(store.url, former)
         self._store, self._name, self._shard_bytes, self._former = store, name, shard_bytes, former
-        self._template = HeaderTemplate()
-        self._open: _OpenShard | None = None
+        self._open: OpenShard | None = None
         self._pending: list[tuple[str, PendingFile]] = []
         self._infos: list[ShardInfo] = []
         self._keys: set[str] = set()
+        self._suffixes: set[str] = set()  # those found good
         self._ended = False
         self._manifest: Manifest | None = None
 
@@ -105,10 +88,12 @@ class ShardWriter:
         flat = {suffix: _flat(part) for suffix, part in parts.items()}
         self._check(key, flat)
         try:
-            return self._append(key, flat, info)
+            digests = self._shard_for(flat).append(key, flat, info)
         except BaseException as exc:
             self._abandon(exc)
             raise
+        self._keys.add(key)
+        return digests
 
     def add_file(self, name: str, data: bytes) -> None:
         """Add a small side file that is published together with the shards, under its own name.
@@ -176,23 +161,6 @@ class ShardWriter:
         except OSError as exc:
             error.add_note(f"Throwing away what was written failed too: {exc}")
 
-    def _append(self, key: str, parts: Mapping[str, Buffer], info: RowInfo) -> tuple[int, ...]:
-        place = self._shard_for(sum(BLOCK + padded(len(part)) for part in parts.values()))
-        buffers: list[Buffer] = []
-        spans: dict[str, tuple[int, int, int]] = {}
-        at = place.end
-        for suffix, part in parts.items():
-            length, checksum = len(part), xxh3_64_intdigest(part)
-            buffers += (self._template.header(f"{key}.{suffix}".encode(), length), part, padding(length))
-            spans[suffix] = (at + BLOCK, length, checksum)
-            at += BLOCK + padded(length)
-        place.write(buffers)
-        place.end = at
-        place.rows.add(key, spans, info)
-        place.captions += len(info.caption_bytes)
-        self._keys.add(key)
-        return tuple(checksum for _, _, checksum in spans.values())
-
     def _put(self, name: str, data: bytes) -> None:
         file = self._create(name)
         file.write([data])
@@ -207,7 +175,8 @@ class ShardWriter:
         if not parts:
             raise ValueError(f"sample {key} has no parts; give at least one")
         for suffix, part in parts.items():
-            check_suffix(suffix)
+            if suffix not in self._suffixes:
+                self._suffixes.add(check_suffix(suffix))
             if len(part) > MAX_MEMBER_BYTES:
                 raise ValueError(f"part {key}.{suffix} has {len(part)} bytes, a tar takes {MAX_MEMBER_BYTES}; split it")
         if check_key(key) in self._keys:
@@ -218,38 +187,20 @@ class ShardWriter:
         self._pending.append((name, file))
         return file
 
-    def _shard_for(self, size: int) -> _OpenShard:
-        if self._open is not None:
-            end = self._open.end + size
-            if end + len(ending(end)) > self._shard_bytes:
-                self._finish_shard()
+    def _shard_for(self, parts: Mapping[str, Buffer]) -> OpenShard:
+        if self._open is not None and self._open.size_with(parts) > self._shard_bytes:
+            self._finish_shard()
         if self._open is None:
             name = f"{self._name}-{len(self._infos):06d}.tar"
-            self._open = _OpenShard(self._create(name), name)
+            self._open = OpenShard(self._create(name), name)
         return self._open
 
     def _finish_shard(self) -> None:
-        place, self._open = self._open, None
-        if place is None:
-            return
-        last = ending(place.end)
-        place.write([last])
-        place.file.close()
-        digest, size = place.digest.hexdigest(), place.end + len(last)
-        index = place.rows.to_bytes(shard=place.name, shard_bytes=size, shard_xxh3_128=digest)
-        self._put(place.name + INDEX, index)
-        self._infos.append(
-            ShardInfo(
-                url=place.name,
-                nsamples=len(place.rows),
-                filesize=size,
-                captions=place.captions,
-                xxh3_128=digest,
-                index_url=place.name + INDEX,
-                index_filesize=len(index),
-                index_xxh3_128=xxh3_128_hexdigest(index),
-            )
-        )
+        done, self._open = self._open, None
+        if done is not None:
+            index, info = done.finish()
+            self._put(info.index_url, index)
+            self._infos.append(info)
 
     def _publish(self) -> None:
         """Give every file its name; if that fails or is interrupted, take the names given so far away again."""

@@ -24,7 +24,7 @@ from crew import Crew
 from images import ImageSource, open_source
 from pack_errors import PackError
 from pack_report import Report, count_kinds, to_json, to_table
-from packing import Packer, pack, refuse_lost
+from packing import Packer, pack_checked, pack_unchecked, refuse_lost
 from plan import PlanOptions, make_plan
 from rejections import Rejection, to_jsonl
 from shards.errors import NameRuleError, OutputNotEmptyError, ShardsError
@@ -99,7 +99,10 @@ def run(options: Options) -> Report:
         packer = Packer(source, writer, skip_bad=options.plan.skip_bad)
         try:
             with _progress(len(plan.entries)) as advance:
-                pack(plan, packer, crew, advance)
+                if crew is None:
+                    pack_unchecked(plan, packer, source.path, advance)
+                else:
+                    pack_checked(plan, packer, crew, advance)
             rejections = [*plan.rejections, *packer.bad]
             refuse_lost(plan, packer, skip_bad=options.plan.skip_bad)
             manifest = _publish(writer, rejections)

@@ -5,17 +5,18 @@ are the bytes that were checked (compared by size and xxh3_64); after the first 
 more is written, but all others are still checked, so that the error counts them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import msgspec
 
 from coco import Record
 from crew import Crew
 from formats import look
-from images import ImageSource
+from images import ImageSource, open_source
 from pack_errors import ChangedImageError, LeftOutError, UnreadableImageError
 from plan import Entry, Plan
+from reading import SOURCES, read_ahead
 from rejections import Rejection
 from shards.index import RowInfo
 from shards.writer import ShardWriter
@@ -49,29 +50,14 @@ class Packer:
         self.bad: list[Rejection] = []
         self.images = self.captions = self.image_bytes = 0
 
-    def take(self, entry: Entry, verdict: Verdict | None) -> None:
-        """Add the image, or note it as bad. Without a verdict its first bytes are looked at, nothing is decoded.
+    def take(self, entry: Entry, data: memoryview | UnreadableImageError) -> None:
+        """Add an image that nobody checked, or note it as bad: only its first bytes are looked at.
 
         Raises:
-            ChangedImageError: its bytes are not those of the verdict.
             StoreError: the output failed.
         """
-        if verdict is None:
-            self._take_unchecked(entry)
-        elif verdict.problem:
-            self._reject(entry.record, verdict.problem)
-        elif self._writing:
-            self._take_checked(entry, verdict)
-
-    @property
-    def _writing(self) -> bool:
-        return self._skip_bad or not self.bad
-
-    def _take_unchecked(self, entry: Entry) -> None:
-        try:
-            data = self._source.read(entry.place)
-        except UnreadableImageError as exc:
-            self._reject(entry.record, exc.problem)
+        if isinstance(data, UnreadableImageError):
+            self._reject(entry.record, data.problem)
             return
         suffix, problem = look(entry.record.file_name, data)
         if problem:
@@ -79,13 +65,26 @@ class Packer:
         elif self._writing:
             self._add(entry.record, suffix, data)
 
-    def _take_checked(self, entry: Entry, verdict: Verdict) -> None:
-        try:
-            data = self._source.read(entry.place)
-        except UnreadableImageError as exc:
-            raise ChangedImageError(entry.record.file_name) from exc
-        if self._add(entry.record, verdict.suffix, data) != verdict.digest or len(data) != verdict.size:
-            raise ChangedImageError(entry.record.file_name)
+    def take_checked(self, entry: Entry, verdict: Verdict) -> None:
+        """Read and add an image that has a verdict, or note it as bad.
+
+        Raises:
+            ChangedImageError: its bytes are not those of the verdict.
+            StoreError: the output failed.
+        """
+        if verdict.problem:
+            self._reject(entry.record, verdict.problem)
+        elif self._writing:
+            try:
+                data = self._source.read(entry.place)
+            except UnreadableImageError as exc:
+                raise ChangedImageError(entry.record.file_name) from exc
+            if self._add(entry.record, verdict.suffix, data) != verdict.digest or len(data) != verdict.size:
+                raise ChangedImageError(entry.record.file_name)
+
+    @property
+    def _writing(self) -> bool:
+        return self._skip_bad or not self.bad
 
     def _add(self, record: Record, suffix: str, data: memoryview) -> int:
         """Write the sample and return the image's xxh3_64."""
@@ -102,20 +101,30 @@ class Packer:
         self.bad.append(Rejection(record.image_id, record.file_name, "bad", problem))
 
 
-def pack(plan: Plan, packer: Packer, crew: Crew | None, advance: Callable[[int], object]) -> None:
-    """Take all images of the plan, checked by the crew if there is one; `advance(n)` is told after each n.
+def pack_checked(plan: Plan, packer: Packer, crew: Crew, advance: Callable[[int], object]) -> None:
+    """Take all images of the plan, checked by the crew; `advance(n)` is told after each n.
 
     Raises:
         WorkerDiedError: a checking process ended early.
-        ChangedImageError, StoreError: as `Packer.take`.
+        ChangedImageError, StoreError: as `Packer.take_checked`.
     """
-    verdicts: Iterator[Sequence[Verdict | None]] = repeat([None] * len(plan.entries))
-    if crew is not None:
-        verdicts = crew.verdicts(tasks(run) for run in plan.runs())
-    for run, answers in zip(plan.runs(), verdicts, strict=False):
-        for entry, verdict in zip(run, answers, strict=False):
-            packer.take(entry, verdict)
+    for run, verdicts in zip(plan.runs(), crew.verdicts(tasks(run) for run in plan.runs()), strict=False):
+        for entry, verdict in zip(run, verdicts, strict=False):
+            packer.take_checked(entry, verdict)
         advance(len(run))
+
+
+def pack_unchecked(plan: Plan, packer: Packer, path: str, advance: Callable[[int], object]) -> None:
+    """Take all images of the plan from the folder or zip at `path` without decoding them; `advance` as above.
+
+    Raises:
+        StoreError: the output failed.
+    """
+    sources = [open_source(path) for _ in range(SOURCES)]
+    with closing(read_ahead(sources, [entry.place for entry in plan.entries])) as images:
+        for entry, data in zip(plan.entries, images, strict=True):
+            packer.take(entry, data)
+            advance(1)
 
 
 def tasks(run: Sequence[Entry]) -> list[Task]:
