@@ -8,6 +8,7 @@ A batch of our own samples is a dict:
     "key"      list[str] of length B
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,8 +54,20 @@ class CollateOptions:
     collate: Collate | None = None
 
 
+class _Here:
+    """What belongs to one process: a fork copies no threads, and a lock as it is at that moment."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.pool: ThreadPoolExecutor | None = None
+        self.lock, self.collating = threading.Lock(), threading.Lock()
+
+
 class Collator:
-    """Makes batches. Thread-safe; picklable, a copy starts threads of its own when it first needs them.
+    """Makes batches. Thread-safe; a pickled or forked copy starts threads of its own when it first needs them.
+
+    A user's `collate` is called by one thread at a time: few are thread-safe, and Hugging Face's fast tokenizers raise
+    "Already borrowed".
 
     Raises:
         DecodeError: from a call: an image cannot be decoded.
@@ -63,14 +76,13 @@ class Collator:
 
     def __init__(self, options: CollateOptions) -> None:
         self.options = options
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._here = _Here()
 
     def __getstate__(self) -> CollateOptions:
         return self.options
 
     def __setstate__(self, options: CollateOptions) -> None:
-        self.options, self._pool, self._lock = options, None, threading.Lock()
+        self.options, self._here = options, _Here()
 
     def __call__(self, rows: Sequence[object]) -> Any:  # noqa: ANN401 - a user's collate returns what it likes
         """Return the batch of these rows, which are all `Item`s or all foreign."""
@@ -79,20 +91,24 @@ class Collator:
         items = [row for row in rows if isinstance(row, Item)]
         images = self._images(items)
         if self.options.collate is not None:
-            examples = zip(images, items, strict=True)
-            return self.options.collate([{"image": i, "caption": r.caption, "key": r.key} for i, r in examples])
+            pairs = zip(images, items, strict=True)
+            examples = [{"image": i, "caption": r.caption, "key": r.key} for i, r in pairs]
+            with self._own().collating:
+                return self.options.collate(examples)
         return {"image": images, "caption": [item.caption for item in items], "key": [item.key for item in items]}
 
     def close(self) -> None:
         """End the decoding threads. Idempotent."""
-        with self._lock:
-            pool, self._pool = self._pool, None
+        here = self._own()
+        with here.lock:
+            pool, here.pool = here.pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _foreign(self, rows: Sequence[object]) -> Any:  # noqa: ANN401 - see __call__
         if self.options.collate is not None:
-            return self.options.collate(list(rows))
+            with self._own().collating:
+                return self.options.collate(list(rows))
         try:
             return default_collate(list(rows))
         except (TypeError, RuntimeError, KeyError) as exc:
@@ -134,7 +150,13 @@ class Collator:
                 future.cancel()
 
     def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix="stream-decode")
-            return self._pool
+        here = self._own()
+        with here.lock:
+            if here.pool is None:
+                here.pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix="stream-decode")
+            return here.pool
+
+    def _own(self) -> "_Here":
+        if self._here.process != os.getpid():
+            self._here = _Here()
+        return self._here

@@ -69,6 +69,8 @@ def _tail(facts: Facts, spec: BatchSpec) -> str:
     rows = "rows left over" if left is None else f"the {left} rows left over"
     if spec.drop_last:
         return f"{rows} are dropped"
+    if facts.ranks == 1:
+        return f"{rows} make a shorter last step"
     if not facts.even_batches:
         return f"{rows} are shared out unevenly, so the last batches must not be gathered as tensors"
     return f"{rows} are padded with the epoch's first rows to a multiple of {facts.ranks}"

@@ -30,6 +30,7 @@ def job_of(accelerator: Accelerator) -> Job:
         device=accelerator.device,
         on_device=bool(accelerator.device_placement),
         non_blocking=bool(accelerator.non_blocking),
+        accumulates=accelerator.gradient_accumulation_steps > 1,
     )
 
 
@@ -40,10 +41,6 @@ def is_prepared(accelerator: Accelerator, loader: object) -> bool:
 
 class StockPassing(Passing):
     """Batches through a stock loader; takes part in accelerate's gradient state until closed, also in mid-epoch."""
-
-    def __init__(self, inner: Any, *, packed: bool = False, to_cpu: bool = False) -> None:  # noqa: ANN401 - untyped
-        super().__init__(inner, packed=packed, to_cpu=to_cpu)
-        self._inner = inner
 
     def is_last(self) -> bool:
         """Tell whether the batch just returned is this rank's last."""

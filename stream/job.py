@@ -12,7 +12,8 @@ class Job:
     """The ranks as one of them sees them.
 
     `rank` counts from 0 over all hosts; `host_ranks` share this host's cores. The rest is the Accelerator's own
-    configuration, see `accelerate.DataLoaderConfiguration`; `on_device` tells whether batches are moved to `device`.
+    configuration, see `accelerate.DataLoaderConfiguration`; `on_device` tells whether batches are moved to `device`,
+    `accumulates` whether gradients are accumulated over several steps.
     """
 
     ranks: int = 1
@@ -23,4 +24,5 @@ class Job:
     even_batches: bool = True
     device: torch.device = _CPU
     on_device: bool = False
+    accumulates: bool = False
     non_blocking: bool = False

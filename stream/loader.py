@@ -1,7 +1,10 @@
 """StreamLoader: what a training script imports."""
 
+import atexit
 import os
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,6 @@ from stream.describe import Facts, describe
 from stream.errors import NotPreparedError, OptionError
 from stream.job import Job
 from stream.options import BatchSpec, CaptionPolicy, Shuffle, StreamOptions
-from stream.passing import Passing
 from stream.plan import Plan
 from stream.sharded import ShardDataset
 from stream.sources import PackedSource, SequenceSource, open_source
@@ -97,7 +99,7 @@ class StreamLoader(DataLoader[Any]):
         )
         self._epoch = 0
         self._counters = Counters()
-        self._live: Iterator[Any] | None = None
+        self._live: Callable[[], Generator[Any, None, None] | None] = _nothing
         own = self._source
         dataset: Any = _Sequence(own.iterable) if isinstance(own, SequenceSource) else ShardDataset(own)
         super().__init__(dataset, batch_size=batch_size, drop_last=drop_last)
@@ -117,8 +119,15 @@ class StreamLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override] # torch names its own iterator class
         self._refuse_unprepared()
         self.close()
-        self._live = self._iterate(self._plan.begin(self._epoch))
-        return self._live
+        iteration = self._iterate(self._epoch)
+        # Not held: a loop that is left by `break` drops its iteration, and that ends it
+        self._live = weakref.ref(iteration)
+        _iterations.add(iteration)
+        return iteration
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has no live iteration."""
+        return {**self.__dict__, "_live": _nothing}
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch.
@@ -165,9 +174,9 @@ class StreamLoader(DataLoader[Any]):
 
     def close(self) -> None:
         """End the live iteration with its threads and worker processes. Idempotent."""
-        live, self._live = self._live, None
+        live, self._live = self._live(), _nothing
         if live is not None:
-            live.close()  # type: ignore[attr-defined] # a generator
+            live.close()
 
     def describe(self) -> str:
         """Return what this loader is, one fact a line, the number of ranks first."""
@@ -190,7 +199,8 @@ class StreamLoader(DataLoader[Any]):
         )
         return describe(facts, self.spec, self.options)
 
-    def _iterate(self, passing: Passing) -> Iterator[Any]:
+    def _iterate(self, epoch: int) -> Generator[Any, None, None]:
+        passing = self._plan.begin(epoch)
         counters, step = self._counters, 0
         try:
             while True:
@@ -205,7 +215,8 @@ class StreamLoader(DataLoader[Any]):
                 counters.received()
                 step += 1
                 yield batch
-            self._epoch += 1
+            if self._epoch == epoch:  # else set_epoch was called meanwhile
+                self._epoch = epoch + 1
         finally:
             passing.close()
 
@@ -233,6 +244,21 @@ class StreamLoader(DataLoader[Any]):
             return self._source.reader.url
         inner = self._source.iterable if isinstance(self._source, SequenceSource) else self._source
         return f"a {type(getattr(inner, 'dataset', inner)).__name__}"
+
+
+_iterations: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End what a script still holds when it ends: while the interpreter takes itself apart, nothing closes cleanly."""
+    for iteration in list(_iterations):
+        with suppress(ValueError):  # a daemon thread is in it
+            iteration.close()
+
+
+def _nothing() -> None:
+    """Stand where a weak reference to the live iteration stands while there is one."""
 
 
 class _Sequence(IterableDataset[Any]):

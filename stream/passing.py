@@ -36,20 +36,25 @@ class LoaderParts:
 class Passing(Iterator[tuple[Any, int | None]]):
     """The batches of one epoch on this rank: (batch, rows of the whole step without padding, where the step told).
 
-    Raises what failed while the batch was made, in its place.
+    Nothing starts before the first `next`. Raises what failed while the batch was made, in its place.
     """
 
     def __init__(self, inner: Any, *, packed: bool = False, to_cpu: bool = False) -> None:  # noqa: ANN401 - stock loaders are untyped
-        self._packed, self._to_cpu = packed, to_cpu
-        self._batches = iter(inner)
+        self._inner, self._packed, self._to_cpu = inner, packed, to_cpu
+        self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> tuple[Any, int | None]:
+        if self._batches is None:
+            self._batches = iter(self._inner)
         batch = next(self._batches)
         if isinstance(batch, Failed):
             raise batch.error
         if not self._packed:
             return batch, None
         found, real_rows = unpack(batch)
+        if real_rows == 0:  # what stands for an epoch without steps
+            self.close()
+            raise StopIteration
         return unnamed(_to_cpu(found) if self._to_cpu else found), real_rows
 
     def is_last(self) -> bool:

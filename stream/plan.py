@@ -84,12 +84,23 @@ class Plan:
         if self.global_batch % self.job.ranks:
             problem = f"a step of {self.global_batch} rows cannot be split over {self.job.ranks} ranks evenly"
             raise OptionError("batch_size", self.spec.batch_size, f"{problem}; use a multiple of {self.job.ranks}")
-        if self.mode == "dispatch" and self.job.ranks > 1 and not self.job.even_batches:
-            problem = 'transport "stock" cannot send uneven portions; use even_batches=True or dispatch_batches=False'
-            raise OptionError("even_batches", False, problem)  # noqa: FBT003 - what was got
+        if self.job.ranks > 1 and not self.job.even_batches and not self.spec.drop_last:
+            self._check_uneven()
         if self.options.workers and self._is_sequence():
             problem = "a sequence has no rows to share out among workers; use workers=0, or pack the data"
             raise OptionError("workers", self.options.workers, problem)
+
+    def _check_uneven(self) -> None:
+        problem = None
+        if self.mode == "dispatch":
+            problem = 'transport "stock" cannot send uneven portions; use even_batches=True or dispatch_batches=False'
+        elif self.job.accumulates:
+            problem = (
+                "ranks end at different steps, so gradients that are accumulated over steps would not be synced "
+                "together at the end; use even_batches=True, drop_last=True or gradient_accumulation_steps=1"
+            )
+        if problem is not None:
+            raise OptionError("even_batches", False, problem)  # noqa: FBT003 - what was got
 
     def begin(self, epoch: int) -> Passing:
         """Return the batches of an epoch on this rank; nothing starts before the first is asked for."""

@@ -6,7 +6,10 @@ beginning, so nothing about its order is ours.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, Protocol, cast
+
+from torch.utils.data import DataLoader, IterableDataset
 
 from shards.dataset import DatasetReader
 from shards.sample import Sample
@@ -106,7 +109,7 @@ class MapSource:
     def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:  # noqa: ARG002 - the protocol's signature
         """Return what the dataset gives for these rows, by `__getitems__` where it has that."""
         numbers = [slot.row for slot in slots]
-        if hasattr(self.dataset, "__getitems__"):
+        if getattr(self.dataset, "__getitems__", None):
             return list(self.dataset.__getitems__(numbers))
         return [self.dataset[number] for number in numbers]
 
@@ -159,7 +162,8 @@ def open_source(
             problem = "give the folder or the manifest of a packed dataset, or a webdataset.WebDataset over these tars"
             raise OptionError("source", url, problem)
         return PackedSource(read(url), spec=spec)
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+    # An IterableDataset inherits a __getitem__ that only raises, and may have a length
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):
         return MapSource(source)
     if isinstance(source, Iterable):
         return SequenceSource(source, spec=spec)
@@ -171,8 +175,13 @@ def as_seen_by_one_process(iterable: Iterable[Any]) -> Iterable[Any]:
 
     webdataset's pipelines split their shards by rank (`split_by_node`) or refuse several ranks
     (`single_node_only`, the default). Only one process reads here, so a copy without those stages is read instead;
-    else it would lose (n-1)/n of the data.
+    else it would lose (n-1)/n of the data. Pipelines inside a pipeline or a DataLoader (webdataset's `WebLoader`) are
+    treated alike.
     """
+    if isinstance(iterable, DataLoader):
+        loader, dataset = copy(iterable), cast("Iterable[Any]", iterable.dataset)
+        loader.__dict__["dataset"] = as_seen_by_one_process(dataset)  # torch refuses to assign it
+        return loader
     stages = getattr(iterable, "pipeline", None)
     if not isinstance(stages, list):
         return iterable
@@ -182,11 +191,7 @@ def as_seen_by_one_process(iterable: Iterable[Any]) -> Iterable[Any]:
         return iterable
     by_rank = (shardlists.single_node_only, shardlists.split_by_node)
     kept = [stage for stage in stages if not any(stage is splitter for splitter in by_rank)]
-    alone = DataPipeline(*map(_stage_alone, kept))
-    alone.repetitions, alone.nsamples = iterable.repetitions, iterable.nsamples
-    rows: Iterable[Any] = alone
-    return rows
-
-
-def _stage_alone(stage: Any) -> Any:  # noqa: ANN401 - webdataset's stages are of many kinds
-    return as_seen_by_one_process(stage) if hasattr(stage, "pipeline") else stage
+    alone: Any = copy(iterable)  # keeps what the user set: repetitions, length, a subclass
+    alone.pipeline = [as_seen_by_one_process(stage) for stage in kept]
+    pipeline: Iterable[Any] = alone
+    return pipeline

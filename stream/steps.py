@@ -5,13 +5,18 @@ runs `ShardDataset`, `StepSampler` and `Finish` in worker processes. Both give t
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
+from multiprocessing.reduction import ForkingPickler
+from traceback import extract_tb
 from typing import Any, NamedTuple
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
+from shards.errors import ShardsError
 from stream.collate import Collator
+from stream.errors import SourceError, StreamError
 from stream.plain import pack, pack_fault
 from stream.read_ahead import ReadAhead
 from stream.sharded import Failed, Loaded, ShardDataset, Step, StepSampler
@@ -44,8 +49,16 @@ class Finish:
     def failed(self, error: Exception) -> Any:  # noqa: ANN401 - as __call__
         """Return what travels in the place of a batch that could not be made."""
         if self.packed_for is None:
-            return Failed(error)
-        return pack_fault(self.packed_for, f"{type(error).__name__}: {error}")
+            return Failed(_raisable(error))
+        return pack_fault(self.packed_for, _words(error))
+
+    def end_of_nothing(self) -> Iterator[Any]:
+        """Yield what ends an epoch that has no steps, where one is needed: a packed step without real rows.
+
+        The stock dispatcher knows the end only behind a step; without any it raises.
+        """
+        if self.packed_for is not None:
+            yield pack({}, rows=self.packed_for, real_rows=0)
 
 
 class Ahead(NamedTuple):
@@ -63,11 +76,17 @@ class LoadedSteps(IterableDataset[Any]):
         self._ahead, self._finish = ahead, finish
 
     def __iter__(self) -> Iterator[Any]:
-        with self._ahead:
+        with closing(self._finish.collator), self._ahead:
+            empty = True
             try:
-                yield from self._ahead
+                for batch in self._ahead:
+                    empty = False
+                    yield batch
             except Exception as exc:  # noqa: BLE001 - raised where the batch arrives
+                empty = False
                 yield self._finish.failed(exc)
+            if empty:
+                yield from self._finish.end_of_nothing()
 
 
 def row_steps(dataset: ShardDataset, sampler: StepSampler, finish: Finish, ahead: Ahead) -> ReadAhead[Step, Any]:
@@ -106,6 +125,28 @@ def _cut(rows: Iterator[Any], cut: Cut) -> Iterator[Loaded]:
             return
         padding = -real % cut.ranks
         yield Loaded(step + [first[i % len(first)] for i in range(padding)], real)
+
+
+def _raisable(error: Exception) -> Exception:
+    """Return the error, or where it could not be raised again as itself, one that tells of it."""
+    if isinstance(error, StopIteration):  # it would end the epoch without a word
+        return SourceError("the source or the collate function", "raised StopIteration, which only an iterator may")
+    if get_worker_info() is None:
+        return error
+    try:  # torch drops what a worker process cannot send, and then waits for it for ever
+        ForkingPickler.loads(ForkingPickler.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever the error's own class does
+        return SourceError("a worker process", _words(error))
+    return error
+
+
+def _words(error: Exception) -> str:
+    """Say what an error is, and where it was raised unless it words that itself."""
+    said = f"{type(error).__name__}: {error}"
+    trace = extract_tb(error.__traceback__)
+    if isinstance(error, StreamError | ShardsError | OSError) or not trace:
+        return said
+    return f"{said} (raised at {trace[-1].filename}:{trace[-1].lineno} in {trace[-1].name})"
 
 
 _WHOLE, _LIST, _TUPLE = "\0whole", "\0list", "\0tuple"

@@ -1,0 +1,154 @@
+"""What a loader says of itself: one fact a line."""
+
+import pytest
+
+from stream.describe import Facts, describe
+from stream.options import BatchSpec, StreamOptions
+
+FACTS = {
+    "name": "train",
+    "source": "/data/coco",
+    "ranks": 2,
+    "rank": 1,
+    "mode": "dispatch",
+    "mode_by_default": False,
+    "accelerator": True,
+    "prepared": True,
+    "global_batch": 12,
+    "rows": 53,
+    "steps": 5,
+    "even_batches": True,
+    "pinned": False,
+    "decode_threads": 2,
+}
+
+
+def said(options=None, spec=None, **facts):
+    """The description's lines by what they speak of."""
+    made = BatchSpec(**{"batch_size": 12, "image_size": (16, 64), **(spec or {})})
+    text = describe(Facts(**{**FACTS, **facts}), made, StreamOptions(**(options or {})))
+    return dict(line.split(": ", 1) for line in text.split("\n"))
+
+
+def test_the_number_of_ranks_comes_first():
+    assert next(iter(said().items())) == ("ranks", "2 (this is rank 1)")
+
+
+def test_it_has_one_line_for_each_question():
+    assert list(said()) == [
+        "ranks",
+        "loader",
+        "mode",
+        "batch",
+        "epoch",
+        "order",
+        "caption",
+        "loading",
+        "pinned memory",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "'train' over /data/coco, prepared"),
+        ({"prepared": False}, "'train' over /data/coco, not prepared yet: pass it through accelerator.prepare()"),
+        ({"accelerator": False}, "'train' over /data/coco, without an accelerator"),
+    ],
+)
+def test_it_says_whether_it_is_the_prepared_object(facts, words):
+    assert said(**facts)["loader"] == words
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, 'dispatch; rank 0 reads in order, transport "stock" carries the steps to the others'),
+        ({"mode_by_default": True}, "dispatch (by default); rank 0 reads in order, transport "),
+        ({"ranks": 1, "rank": 0}, "dispatch; this process reads and keeps everything"),
+        ({"mode": "shard"}, "shard; each rank reads its own rows through the index"),
+    ],
+)
+def test_it_says_how_each_rank_is_reached(facts, words):
+    assert said(**facts)["mode"].startswith(words)
+
+
+def test_it_says_the_whole_batch_and_the_portion():
+    assert said(ranks=3)["batch"] == "12 rows a step over all ranks, 4 on each"
+
+
+@pytest.mark.parametrize(
+    ("facts", "spec", "words"),
+    [
+        ({}, {}, "53 rows in 5 steps; the 5 rows left over are padded with the epoch's first rows to a multiple of 2"),
+        ({"steps": 4}, {"drop_last": True}, "53 rows in 4 steps; the 5 rows left over are dropped"),
+        (
+            {"even_batches": False},
+            {},
+            "53 rows in 5 steps; the 5 rows left over are shared out unevenly, so the last batches must not be",
+        ),
+        ({"ranks": 1, "rank": 0}, {}, "53 rows in 5 steps; the 5 rows left over make a shorter last step"),
+        (
+            {"ranks": 1, "rank": 0, "even_batches": False},
+            {},
+            "53 rows in 5 steps; the 5 rows left over make a shorter last step",
+        ),
+        ({"rows": 24, "steps": 2}, {}, "24 rows in 2 steps; no rows are left over"),
+        (
+            {"rows": None, "steps": None},
+            {},
+            "as long as the source lasts; rows left over are padded with the epoch's first rows to a multiple of 2",
+        ),
+        ({"rows": None, "steps": None}, {"drop_last": True}, "as long as the source lasts; rows left over are dropped"),
+    ],
+)
+def test_it_says_what_happens_to_the_tail(facts, spec, words):
+    assert said(spec=spec, **facts)["epoch"].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("facts", "spec", "words"),
+    [
+        ({}, {}, 'shuffle="window" over windows of 4 shards, seed 0, another order each epoch'),
+        ({}, {"shuffle": "full", "seed": 7}, 'shuffle="full", seed 7, another order each epoch'),
+        ({}, {"shuffle": None}, "as stored"),
+        ({"rows": None, "steps": None}, {}, "the source's own"),
+    ],
+)
+def test_it_says_in_which_order_rows_come(facts, spec, words):
+    assert said(spec=spec, **facts)["order"] == words
+
+
+@pytest.mark.parametrize(
+    ("options", "spec", "words"),
+    [
+        ({}, {}, "first; image: 16 x 64 (height x width), cover_crop, bilinear, uint8"),
+        ({"resize": "squash"}, {"captions": "each"}, "each; image: 16 x 64 (height x width), squash, bilinear, uint8"),
+        ({}, {"image_size": None}, "first; image: full size, a list"),
+    ],
+)
+def test_it_says_what_a_row_is(options, spec, words):
+    assert said(options, spec)["caption"] == words
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "2 decoding threads, 2 steps ahead within 268435456 bytes"),
+        ({"workers": 3, "prefetch_steps": 4}, "3 worker processes, 4 steps ahead each"),
+    ],
+)
+def test_it_says_how_it_loads(options, words):
+    assert said(options)["loading"] == words
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "words"),
+    [
+        ({}, {}, "no accelerator to pin for"),
+        ({}, {"pinned": True}, "on"),
+        ({"pin_memory": False}, {}, "off"),
+    ],
+)
+def test_it_says_whether_memory_is_pinned(options, facts, words):
+    assert said(options, **facts)["pinned memory"] == words

@@ -1,0 +1,210 @@
+"""What the loader reads: our shards, a map-style dataset, or any iterable."""
+
+import pickle
+
+import pytest
+from torch.utils.data import Dataset, IterableDataset
+
+from packed import captions_of, jpeg_of, key_of, make_packed
+from shards.dataset import DatasetReader
+from shards.index import RowInfo
+from shards.store import open_store
+from shards.writer import ShardWriter
+from stream.captions import draw
+from stream.errors import OptionError, SourceError
+from stream.options import BatchSpec
+from stream.schedule import Slot
+from stream.sources import MapSource, PackedSource, SequenceSource, open_source
+
+SAMPLES = 20
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_packed(tmp_path_factory.mktemp("packed"), SAMPLES)
+
+
+def spec(**options):
+    return BatchSpec(batch_size=4, **options)
+
+
+def packed(made, **options):
+    return PackedSource(DatasetReader(made.url), spec=spec(**options))
+
+
+def slots(*rows):
+    return [Slot(position, row) for position, row in enumerate(rows)]
+
+
+def opened(source, **options):
+    return open_source(source, spec=spec(**options), read=DatasetReader)
+
+
+# --- packed shards ---------------------------------------------------------------------------------------------
+
+
+def test_packed_rows_come_in_the_order_that_was_asked_for(made):
+    found = packed(made).rows(slots(19, 0, 7), epoch=0)
+    assert [row.key for row in found] == [key_of(19), key_of(0), key_of(7)]
+    assert [bytes(row.image) for row in found] == [jpeg_of(19), jpeg_of(0), jpeg_of(7)]
+    assert [row.caption for row in found] == [captions_of(number)[0] for number in (19, 0, 7)]
+
+
+def test_a_packed_row_says_where_it_came_from(made):
+    [row] = packed(made).rows(slots(0), epoch=0)
+    assert row.name == f"shard {made.url}/made-000000.tar: {key_of(0)}.jpg"
+
+
+def test_rows_are_counted_by_sample_or_by_caption(made):
+    assert sum(packed(made).shard_rows()) == len(packed(made)) == SAMPLES
+    assert len(packed(made, captions="each")) == len(made.pairs)
+    assert len(packed(made).shard_rows()) == len(made.tars()) > 2
+
+
+def test_caption_rows_are_all_pairs_in_storage_order(made):
+    found = packed(made, captions="each").rows(slots(*range(len(made.pairs))), epoch=0)
+    assert [(row.key, row.caption) for row in found] == made.pairs
+
+
+def test_caption_rows_of_one_sample_share_what_was_read(made):
+    found = packed(made, captions="each").rows(slots(1, 2), epoch=0)
+    assert [row.key for row in found] == [key_of(1)] * 2
+    assert found[0].sample == found[1].sample
+    assert found[0].image is found[1].image
+
+
+def test_captions_all_are_lists(made):
+    found = packed(made, captions="all").rows(slots(3, 4), epoch=0)
+    assert [row.caption for row in found] == [captions_of(3), captions_of(4)]
+
+
+def test_a_random_caption_depends_on_position_and_epoch_alone(made):
+    source = packed(made, captions="random", seed=5)
+    for epoch in (0, 1):
+        [row] = source.rows([Slot(position=11, row=3)], epoch=epoch)
+        assert row.caption == captions_of(3)[draw(4, seed=5, epoch=epoch, position=11)]
+
+
+def test_the_cost_of_rows_is_about_what_they_take(made):
+    source = packed(made)
+    infos = source.reader.manifest.shardlist
+    exact = sum(info.filesize for info in infos)
+    assert 0.8 * exact < source.cost(slots(*range(SAMPLES))) <= exact
+
+
+def test_a_sample_that_several_rows_share_costs_once(made):
+    source = packed(made, captions="each")
+    assert source.cost(slots(1, 2)) == source.cost(slots(1)) > 0
+
+
+def test_a_packed_source_that_was_pickled_reads_the_same(made):
+    copied = pickle.loads(pickle.dumps(packed(made, captions="each")))
+    assert [row.key for row in copied.rows(slots(0, 5), epoch=0)] == [made.pairs[0][0], made.pairs[5][0]]
+
+
+def test_a_packed_sample_without_an_image_is_named_with_its_parts(tmp_path):
+    with ShardWriter(open_store(str(tmp_path)), "made") as writer:
+        writer.add("abc", {"txt": b"text", "gif": b"an image of another kind"}, RowInfo())
+    source = PackedSource(DatasetReader(str(tmp_path)), spec=spec())
+    with pytest.raises(SourceError, match=r"^abc: the sample has no image part \(jpg, jpeg, png, webp\), only txt$"):
+        source.rows(slots(0), epoch=0)
+
+
+# --- map-style datasets ----------------------------------------------------------------------------------------
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, number):
+        return number * number
+
+
+class BatchedSquares(Squares):
+    def __init__(self):
+        self.asked = []
+
+    def __getitems__(self, numbers):
+        self.asked.append(numbers)
+        return (self[number] for number in numbers)
+
+
+class SquaresWithoutBatches(Squares):
+    __getitems__ = None  # how a dataset takes it back
+
+
+@pytest.mark.parametrize("dataset", [Squares(), SquaresWithoutBatches(), [n * n for n in range(9)], range(9)])
+def test_a_dataset_with_a_length_is_read_by_row(dataset):
+    source = opened(dataset)
+    assert isinstance(source, MapSource)
+    assert source.shard_rows() == [9]
+    assert source.rows(slots(8, 0, 3), epoch=0) == [dataset[8], dataset[0], dataset[3]]
+
+
+def test_a_dataset_that_brings_many_rows_is_asked_once():
+    source = opened(BatchedSquares())
+    assert source.rows(slots(8, 0, 3), epoch=0) == [64, 0, 9]
+    assert source.dataset.asked == [[8, 0, 3]]
+
+
+# --- sequences -------------------------------------------------------------------------------------------------
+
+
+class Numbers(IterableDataset):
+    def __init__(self, count):
+        self.count, self.epochs = count, []
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+
+class NumbersWithLength(Numbers):
+    def __len__(self):
+        return self.count
+
+
+@pytest.mark.parametrize("dataset", [Numbers(5), NumbersWithLength(5)])
+def test_an_iterable_dataset_is_a_sequence_whether_it_has_a_length_or_not(dataset):
+    source = opened(dataset)
+    assert isinstance(source, SequenceSource)
+    assert list(source.rows(epoch=0)) == [0, 1, 2, 3, 4]
+
+
+def test_a_sequence_hears_of_the_epoch():
+    dataset = Numbers(1)
+    list(SequenceSource(dataset, spec=spec()).rows(epoch=3))
+    assert dataset.epochs == [3]
+
+
+@pytest.mark.parametrize("row", [{"jpg": b"no key"}, {"__key__": "no image", "txt": b""}, "text", (1, 2)])
+def test_a_row_that_is_no_sample_of_ours_stays_as_it_is(row):
+    assert list(opened(iter([row])).rows(epoch=0)) == [row]
+
+
+def test_a_sample_without_its_caption_is_named():
+    with pytest.raises(SourceError, match=r"sample abc: has no \.txt"):
+        list(opened(iter([{"__key__": "abc", "jpg": jpeg_of(1)}])).rows(epoch=0))
+
+
+# --- what a source may be --------------------------------------------------------------------------------------
+
+
+def test_a_path_is_a_packed_dataset(made, tmp_path):
+    assert isinstance(opened(made.url), PackedSource)
+    assert isinstance(opened(tmp_path), PackedSource)
+
+
+@pytest.mark.parametrize("url", ["coco-000000.tar", "s3://bucket/coco-{000000..000099}.tar"])
+def test_tars_are_refused_with_what_to_write(url):
+    with pytest.raises(OptionError, match=r"webdataset\.WebDataset over these tars"):
+        opened(url)
+
+
+@pytest.mark.parametrize("source", [7, None, object()])
+def test_what_is_no_source_is_refused(source):
+    with pytest.raises(OptionError, match="give a dataset's URL, a Dataset, or an iterable"):
+        opened(source)
