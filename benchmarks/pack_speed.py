@@ -89,10 +89,19 @@ class Bench:
         return self._pack("--check", "full", "--workers", str(_PROCESSES))
 
     def decode(self) -> Time:
-        """Two processes that read and decode; their own time runs from the first's begin to the last's end."""
+        """Two processes that read and decode to RGB."""
+        return self._decode()
+
+    def check(self) -> Time:
+        """Two processes that read and decode as the packer checks."""
+        return self._decode("--check")
+
+    def _decode(self, *options: str) -> Time:
+        """Their own time runs from the first's begin to the last's end."""
         begin = time.perf_counter()
         commands = [
-            [sys.executable, str(_DECODER), str(self._images), str(n), str(_PROCESSES)] for n in range(_PROCESSES)
+            [sys.executable, str(_DECODER), str(self._images), str(n), str(_PROCESSES), *options]
+            for n in range(_PROCESSES)
         ]
         running = [_start(command) for command in commands]
         outputs = [_finish(command, process) for command, process in zip(commands, running, strict=True)]
@@ -132,6 +141,7 @@ _LINES: tuple[tuple[str, str | None, Callable[[Bench], Time]], ...] = (
     ("tar cf of jpg, txt and json", None, Bench.tar_members),
     ("packer, nothing decoded, 1 process", "tar cf of the images", Bench.pack),
     ("2 processes that read and decode", None, Bench.decode),
+    ("2 processes that read and check", None, Bench.check),
     ("packer, 2 checking processes", "2 processes that read and decode", Bench.pack_checked),
 )
 

@@ -1,0 +1,94 @@
+"""Run what README and the issues claim in full, and write the log: benchmarks/results/<issue>.md.
+
+    python benchmarks/proof.py
+
+It needs the real COCO images beside the checkout (../shared/data) and a quiet machine for about half an hour.
+Exit status 1 if any command failed; its output is in the log all the same.
+"""
+
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from machine import describe_machine
+
+ROOT = Path(__file__).resolve().parent.parent
+COCO = Path("../shared/data/coco")
+RESULTS = ROOT / "benchmarks" / "results"
+_IMAGES = f"--images {COCO}/val2017 --captions {COCO}/annotations/captions_val2017_found.json"
+_GRID = "--mode dispatch,shard --ranks 2 --prefetch 1,2,4,8 --workers 0,1,2 --pin-memory on,off"
+_FILES = "--json benchmarks/results/2-grid.json --plot benchmarks/results/2-grid.png"
+
+ISSUE = "2"
+STEPS = (
+    ("What importing costs", "python benchmarks/import_time.py"),
+    ("The real images, packed", f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val"),
+    ("The packer beside tar and beside decoding", f"python benchmarks/pack_speed.py {_IMAGES} --repeats 7"),
+    ("The same with more images, where starting weighs less",
+     f"python benchmarks/pack_speed.py {_IMAGES} --repeats 3 --copies 60"),
+    ("Training on 2 ranks, dispatch mode",
+     "torchrun --standalone --nproc_per_node 2 tools/train_captioner.py --data $OUT/coco-val --epochs 2"),
+    ("Training on 2 ranks, shard mode",
+     "torchrun --standalone --nproc_per_node 2 tools/train_captioner.py --data $OUT/coco-val --epochs 2 --mode shard"),
+    ("Every row on one rank, 1 to 4 ranks, both modes; the awkward images; foreign readers",
+     "python -m pytest -q tests/test_stream_ranks.py tests/test_stream_decode_awkward.py tests/test_shards_readers.py"),
+    ("The grid", f"python benchmarks/run.py {_GRID} --data $OUT/coco-val {_FILES}"),
+)  # fmt: skip
+
+
+def run(command: str, out: str) -> tuple[int, str]:
+    """Run a command at the top of the checkout; return its exit status and what it printed on standard output."""
+    words = [word.replace("$OUT", out) for word in shlex.split(command)]
+    words[0] = str(Path(sys.executable).with_name(words[0]))
+    env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(  # noqa: S603 - the commands above
+        words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=False, timeout=3600
+    )
+    return done.returncode, done.stdout.replace(out, "OUT")
+
+
+def head() -> str:
+    """Return the log's first lines: date, machine and commit."""
+    git = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s"]
+    said = subprocess.run(git, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603 - as above
+    commit = said.strip()
+    machine = describe_machine()
+    return (
+        f"# Proof of issue {ISSUE}\n\n"
+        f"- date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n- commit: {commit}\n"
+        f"- machine: {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.accelerator}; "
+        f"load {machine.load} before the start\n"
+        f"- Python {machine.python}, torch {machine.torch}, accelerate {machine.accelerate}\n"
+    )
+
+
+def section(title: str, command: str, out: str) -> tuple[bool, str]:
+    """Run one step; return whether it succeeded, and its part of the log."""
+    sys.stderr.write(f"{title}: {command}\n")
+    start = time.monotonic()
+    status, said = run(command, out)
+    shown = command.replace("$OUT", "OUT")
+    fence = "" if said.startswith(("|", "#")) or "\n|" in said else "```\n"
+    text = f"\n## {title}\n\n`{shown}` (exit status {status}, {time.monotonic() - start:.0f} s)\n\n{fence}{said}{fence}"
+    return status == 0, text
+
+
+def main(_: Sequence[str] | None = None) -> int:
+    """Run the program."""
+    if not (ROOT / COCO).is_dir():
+        sys.stderr.write(f"proof: the real COCO images are not beside this checkout ({COCO})\n")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="proof-") as out:
+        parts = [section(title, command, out) for title, command in STEPS]
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{ISSUE}.md").write_text(head() + "".join(text for _, text in parts))
+    return int(not all(succeeded for succeeded, _ in parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
