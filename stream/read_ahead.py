@@ -20,6 +20,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
+from stream.forks import working
+
 I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
 
@@ -163,8 +165,12 @@ class _Loading(Generic[I, T]):
             self._state.wait_for(lambda: self._ended or self._room(cost))
             if self._ended or self._pool is None:
                 return False
-            self._append(self._pool.submit(self._load, item), cost)
+            self._append(self._pool.submit(self._work, item), cost)
         return True
+
+    def _work(self, item: I) -> T:
+        with working():
+            return self._load(item)
 
     def _room(self, cost: int) -> bool:
         limits = self._limits

@@ -1,5 +1,6 @@
 """Every block of README.md runs, in its order, in one folder; its tables and lists are true."""
 
+import json
 import os
 import re
 import shutil
@@ -115,3 +116,20 @@ def test_the_mode_table_has_at_most_six_rows():
 def test_the_files_that_are_linked_exist():
     for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_grid_is_that_of_the_committed_run():
+    run_of = json.loads((ROOT / "benchmarks" / "results" / "2-grid.json").read_bytes())
+    medians = {
+        tuple(row["config"][name] for name in ("mode", "workers", "prefetch", "pin_memory")): row
+        for row in run_of["rows"]
+    }
+    lines = re.findall(r"^\| (dispatch|shard) \| (\d) \| (.*) \|$", README, flags=re.MULTILINE)
+    assert len(lines) == 6
+    for mode, workers, cells in lines:
+        for prefetch, cell in zip((1, 2, 4, 8), cells.split(" | "), strict=True):
+            for pinned, shown in zip((False, True), cell.split(" / "), strict=True):
+                row = medians[mode, int(workers), prefetch, pinned]
+                figure = f"{row['samples_per_s']['median']:.0f}"
+                marked = f"**{figure}**" if row["best"] else figure
+                assert shown == marked + "\\*" * row["common_advice"]
