@@ -59,21 +59,21 @@ def _path(facts: Facts, options: StreamOptions) -> str:
 def _epoch(facts: Facts) -> str:
     if facts.rows is None:
         return "as long as the source lasts"
-    return f"{facts.rows} rows in {facts.steps} steps"
+    return f"{_count(facts.rows, 'row')} in {_count(facts.steps or 0, 'step')}"
 
 
 def _tail(facts: Facts, spec: BatchSpec) -> str:
     left = None if facts.rows is None else facts.rows % facts.global_batch
     if left == 0:
-        return "no rows are left over"
-    rows = "rows left over" if left is None else f"the {left} rows left over"
+        return "nothing is left over"
+    rest = "what is left over" if left is None else f"the rest ({_count(left, 'row')})"
     if spec.drop_last:
-        return f"{rows} are dropped"
+        return f"{rest} is dropped"
     if facts.ranks == 1:
-        return f"{rows} make a shorter last step"
+        return f"{rest} makes a shorter last step"
     if not facts.even_batches:
-        return f"{rows} are shared out unevenly, so the last batches must not be gathered as tensors"
-    return f"{rows} are padded with the epoch's first rows to a multiple of {facts.ranks}"
+        return f"{rest} is shared out unevenly, so the last batches must not be gathered as tensors"
+    return f"{rest} is padded with the epoch's first rows to a multiple of {facts.ranks}"
 
 
 def _order(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
@@ -93,13 +93,17 @@ def _image(spec: BatchSpec, options: StreamOptions) -> str:
 
 
 def _loading(facts: Facts, options: StreamOptions) -> str:
-    ahead = f"{options.prefetch_steps} steps ahead"
+    ahead = f"{_count(options.prefetch_steps, 'step')} ahead"
     if options.workers:
-        return f"{options.workers} worker processes, {ahead} each"
-    return f"{facts.decode_threads} decoding threads, {ahead} within {options.read_ahead_bytes} bytes"
+        return f"worker processes: {options.workers}, {ahead} each"
+    return f"{_count(facts.decode_threads, 'decoding thread')}, {ahead} within {options.read_ahead_bytes} bytes"
 
 
 def _pinned(facts: Facts, options: StreamOptions) -> str:
     if not options.pin_memory:
         return "off"
     return "on" if facts.pinned else "no accelerator to pin for"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -80,26 +80,31 @@ def test_it_says_the_whole_batch_and_the_portion():
 @pytest.mark.parametrize(
     ("facts", "spec", "words"),
     [
-        ({}, {}, "53 rows in 5 steps; the 5 rows left over are padded with the epoch's first rows to a multiple of 2"),
-        ({"steps": 4}, {"drop_last": True}, "53 rows in 4 steps; the 5 rows left over are dropped"),
+        ({}, {}, "53 rows in 5 steps; the rest (5 rows) is padded with the epoch's first rows to a multiple of 2"),
+        ({"steps": 4}, {"drop_last": True}, "53 rows in 4 steps; the rest (5 rows) is dropped"),
         (
             {"even_batches": False},
             {},
-            "53 rows in 5 steps; the 5 rows left over are shared out unevenly, so the last batches must not be",
+            "53 rows in 5 steps; the rest (5 rows) is shared out unevenly, so the last batches must not be",
         ),
-        ({"ranks": 1, "rank": 0}, {}, "53 rows in 5 steps; the 5 rows left over make a shorter last step"),
+        ({"ranks": 1, "rank": 0}, {}, "53 rows in 5 steps; the rest (5 rows) makes a shorter last step"),
         (
             {"ranks": 1, "rank": 0, "even_batches": False},
             {},
-            "53 rows in 5 steps; the 5 rows left over make a shorter last step",
+            "53 rows in 5 steps; the rest (5 rows) makes a shorter last step",
         ),
-        ({"rows": 24, "steps": 2}, {}, "24 rows in 2 steps; no rows are left over"),
+        ({"rows": 13, "steps": 2}, {"drop_last": True}, "13 rows in 2 steps; the rest (1 row) is dropped"),
+        ({"rows": 24, "steps": 2}, {}, "24 rows in 2 steps; nothing is left over"),
         (
             {"rows": None, "steps": None},
             {},
-            "as long as the source lasts; rows left over are padded with the epoch's first rows to a multiple of 2",
+            "as long as the source lasts; what is left over is padded with the epoch's first rows to a multiple of 2",
         ),
-        ({"rows": None, "steps": None}, {"drop_last": True}, "as long as the source lasts; rows left over are dropped"),
+        (
+            {"rows": None, "steps": None},
+            {"drop_last": True},
+            "as long as the source lasts; what is left over is dropped",
+        ),
     ],
 )
 def test_it_says_what_happens_to_the_tail(facts, spec, words):
@@ -135,7 +140,8 @@ def test_it_says_what_a_row_is(options, spec, words):
     ("options", "words"),
     [
         ({}, "2 decoding threads, 2 steps ahead within 268435456 bytes"),
-        ({"workers": 3, "prefetch_steps": 4}, "3 worker processes, 4 steps ahead each"),
+        ({"prefetch_steps": 1}, "2 decoding threads, 1 step ahead within 268435456 bytes"),
+        ({"workers": 3, "prefetch_steps": 4}, "worker processes: 3, 4 steps ahead each"),
     ],
 )
 def test_it_says_how_it_loads(options, words):
