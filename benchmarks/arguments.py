@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
         if path is not None:
             _check_writable(parser, path)
     if options.plot is not None and find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install 'shardstream[bench]'")
+        parser.error("--plot needs matplotlib: pip install -e '.[bench]' in a clone of this repository")
     return options
 
 

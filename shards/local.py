@@ -4,6 +4,7 @@ Invariants: reads share no file position and no lock, so threads and forked proc
 closes when its last user lets go; a file has its `.part` name until it is committed.
 """
 
+import fcntl
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -101,6 +102,17 @@ class LocalStore:
         _local("make folder", self.url, partial(os.makedirs, exist_ok=True), self.url)
         path = self.url_of(name)
         return LocalPending(path, forget=partial(self._handles.pop, path, None))
+
+    def claim(self) -> Callable[[], None]:
+        """Keep other writers out of the folder by a lock that the kernel frees when its holder dies (flock)."""
+        _local("make folder", self.url, partial(os.makedirs, exist_ok=True), self.url)
+        fd: int = _local("open", self.url, os.open, self.url, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(fd)
+            raise StoreError(self.url, "write to", "another process is writing a dataset there", exc.errno) from exc
+        return partial(os.close, fd)
 
     def remove(self, name: str) -> None:
         """Delete a file."""

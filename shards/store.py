@@ -72,6 +72,9 @@ class Store(Protocol):
     def remove(self, name: str) -> None:
         """Delete a file; an object store does not tell when there was none."""
 
+    def claim(self) -> Callable[[], None]:
+        """Keep other writers out where the store can; return what ends that. StoreError where one is at work."""
+
 
 def open_store(url: str, *, storage_options: Mapping[str, object] | None = None) -> Store:
     """Return the store of a folder: a path, `file://...`, or any URL that fsspec knows (`s3://bucket/folder`).
@@ -168,6 +171,10 @@ class FsspecStore:
     def remove(self, name: str) -> None:
         """Delete a file."""
         self._call("remove", name, lambda fs, path: fs.rm_file(path))
+
+    def claim(self) -> Callable[[], None]:
+        """Claim nothing: object stores have no locks, so two writers of one folder are the user's to avoid."""
+        return lambda: None
 
     def _answer(self, name: str, start: int, end: int, answer: bytes | Exception) -> bytes:
         def data() -> bytes:

@@ -6,7 +6,7 @@ a pure function of what was added and of the options.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -46,6 +46,7 @@ class ShardWriter:
             NameRuleError: the dataset's name breaks the rules for keys or is longer than 64 bytes.
             ValueError: `shard_bytes` is below 1.
             OutputNotEmptyError: the store holds files and `replace` is False, or another dataset's manifest.
+            ManifestError: with `replace`, the store holds a manifest.json that is not one of ours, or a newer one.
         """
         check_key(name)
         if len(name) > _MAX_NAME_BYTES:
@@ -63,6 +64,8 @@ class ShardWriter:
         self._suffixes: set[str] = set()  # those found good
         self._ended = False
         self._manifest: Manifest | None = None
+        self._release: Callable[[], None] | None = None
+        self._creating: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +123,8 @@ class ShardWriter:
 
         Raises:
             ValueError: the writer has aborted.
-            StoreError: the store failed; nothing of this run is left.
+            StoreError: the store failed; nothing of this run is left. With `replace` the former dataset may be gone
+                as well, which a note on the error then says.
         """
         if self._manifest is not None:
             return self._manifest
@@ -135,7 +139,13 @@ class ShardWriter:
             self._abandon(exc)
             raise
         self._ended, self._manifest = True, manifest
+        self._give_up_claim()
         return manifest
+
+    def _give_up_claim(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
     def abort(self) -> None:
         """Throw away all that was not published. Idempotent; does nothing after `close`.
@@ -145,12 +155,16 @@ class ShardWriter:
         """
         self._ended = True
         failures: list[OSError] = []
+        if self._creating is not None and self._creating not in dict(self._pending):
+            with suppress(FileNotFoundError):
+                self._store.remove(self._creating + PART)
         while self._pending:
             try:
                 self._pending[-1][1].discard()
             except OSError as exc:
                 failures.append(exc)
             self._pending.pop()
+        self._give_up_claim()
         if failures:
             raise failures[0]
 
@@ -183,8 +197,15 @@ class ShardWriter:
             raise NameRuleError(key, "the dataset already holds a sample of this key")
 
     def _create(self, name: str) -> PendingFile:
+        if self._release is None:
+            self._release = self._store.claim()
+            new = sorted(set(self._store.names()) - set(self._former))
+            if new:  # another writer was here since we looked
+                raise OutputNotEmptyError(self._store.url, new)
+        self._creating = name  # an interrupt may come before the file is in _pending
         file = self._store.create(name)
         self._pending.append((name, file))
+        self._creating = None
         return file
 
     def _shard_for(self, parts: Mapping[str, Buffer]) -> OpenShard:
@@ -212,6 +233,8 @@ class ShardWriter:
         except BaseException as exc:
             for name in reversed(named):
                 self._take_back(name, exc)
+            if FILE_NAME in self._former:
+                exc.add_note("The former dataset of this name was already taken away: pack again.")
             raise
         self._pending.clear()
 
@@ -228,19 +251,26 @@ class ShardWriter:
         new = {name for name, _ in self._pending} | {name + PART for name, _ in self._pending}
         own = re.compile(rf"{self._name}-[0-9]{{6,}}\.tar(\.index)?(\.part)?")
         stale = [name for name in self._former if own.fullmatch(name) and name not in new]
+        if FILE_NAME not in self._former:  # shards without a manifest may be anybody's
+            stale = [name for name in stale if name.endswith(PART)]
         for name in [FILE_NAME, *stale] if FILE_NAME in self._former else stale:
             with suppress(FileNotFoundError):
                 self._store.remove(name)
 
 
 def _owner(store: Store, names: list[str]) -> str | None:
-    """Return the name of the dataset whose manifest lies there; None without a manifest, or with one beyond reading."""
+    """Return the name of the dataset whose manifest lies there, None without a manifest.
+
+    One that cannot be read may be anybody's: it is never replaced.
+    """
     if FILE_NAME not in names:
         return None
+    url = store.url_of(FILE_NAME)
     try:
-        return Manifest.from_bytes(store.read(FILE_NAME), url=store.url_of(FILE_NAME)).name
-    except ManifestError:
-        return None
+        return Manifest.from_bytes(store.read(FILE_NAME), url=url).name
+    except ManifestError as exc:
+        advice = "it may be somebody else's, so it is not replaced: choose another folder, or remove it yourself"
+        raise ManifestError(url, exc.problem, advice=advice) from exc
 
 
 def _flat(part: Buffer) -> Buffer:

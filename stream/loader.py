@@ -41,7 +41,9 @@ class StreamLoader(DataLoader[Any]):
     Raises:
         OptionError: an option, or a combination of options, source and job, cannot work.
         NotPreparedError: from iterating: the job has several ranks and this loader does not know them.
-        DecodeError, SourceError, ShardsError: from iterating: what is read is bad; names shard, key and cause.
+        DecodeError, SourceError, ShardsError: from iterating: what is read is bad; names shard, key and cause. In a
+            dispatched job of several ranks every rank raises a SourceError with those words.
+        FileNotFoundError: from the first use: there is no dataset at the source's URL.
     """
 
     _is_accelerate_prepared = True  # so that accelerator.prepare() registers this very object and wraps nothing
@@ -88,7 +90,7 @@ class StreamLoader(DataLoader[Any]):
             seed=seed,
             drop_last=drop_last,
         )
-        self.options = options or StreamOptions()
+        self.options = _checked(options, collate)
         self.name = name
         self._accelerator, self._collate = accelerator, collate
         verify = self.options.verify
@@ -150,9 +152,13 @@ class StreamLoader(DataLoader[Any]):
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration deliver this epoch."""
-        if epoch < 0:
-            raise OptionError("epoch", epoch, "epochs are counted from 0")
+        """Make the next iteration deliver this epoch.
+
+        Raises:
+            OptionError: it is no whole number, or below 0.
+        """
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+            raise OptionError("epoch", epoch, "must be a whole number; epochs are counted from 0")
         self._epoch = epoch
 
     @property
@@ -255,6 +261,14 @@ def _close_all() -> None:
     for iteration in list(_iterations):
         with suppress(ValueError):  # a daemon thread is in it
             iteration.close()
+
+
+def _checked(options: object, collate: object) -> StreamOptions:
+    if options is not None and not isinstance(options, StreamOptions):
+        raise OptionError("options", options, "must be a StreamOptions")
+    if collate is not None and not callable(collate):
+        raise OptionError("collate", collate, "must be callable: a list of examples in, a batch out")
+    return options or StreamOptions()
 
 
 def _nothing() -> None:

@@ -165,6 +165,9 @@ def open_source(
     # An IterableDataset inherits a __getitem__ that only raises, and may have a length
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):
         return MapSource(source)
+    if isinstance(source, Iterator):
+        problem = "an iterator can be read once, so a second epoch would be empty; give what it was made from"
+        raise OptionError("source", source, problem)
     if isinstance(source, Iterable):
         return SequenceSource(source, spec=spec)
     raise OptionError("source", source, "give a dataset's URL, a Dataset, or an iterable such as a webdataset pipeline")

@@ -1,8 +1,13 @@
 """Fixtures that several test files share."""
 
+import signal
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job is born deaf to Ctrl-C, and its children too: tests of Ctrl-C would fail for that alone
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -44,4 +44,4 @@ def test_a_picture_without_matplotlib_is_refused_before_measuring(capsys, monkey
     monkeypatch.setattr("arguments.find_spec", lambda _: None)
     with pytest.raises(SystemExit):
         parse(["--data", "x", "--plot", str(tmp_path / "p.png")])
-    assert "pip install 'shardstream[bench]'" in capsys.readouterr().err
+    assert "pip install -e '.[bench]'" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 
 from datasets_made import contents, make_dataset, make_rows
 from shards.dataset import DatasetReader
-from shards.errors import NameRuleError
+from shards.errors import NameRuleError, OutputNotEmptyError, StoreError
 from shards.index import RowInfo
 from shards.local import LocalStore
 from shards.writer import ShardWriter
@@ -196,3 +196,44 @@ def test_a_side_file_twice_is_refused(tmp_path):
         with pytest.raises(NameRuleError, match="was added before"):
             writer.add_file("a.txt", b"2")
     assert contents(tmp_path)["a.txt"] == b"1"
+
+
+def test_two_writers_of_one_folder_never_mix(tmp_path):
+    first, second = (ShardWriter(LocalStore(str(tmp_path)), "made") for _ in range(2))
+    first.add("a", {"txt": b"first"}, RowInfo())
+    with pytest.raises(StoreError, match="another process is writing"):
+        second.add("b", {"txt": b"second"}, RowInfo())
+    first.close()
+    assert [sample.key for sample in DatasetReader(str(tmp_path)).read([0])] == ["a"]
+
+
+def test_a_writer_that_comes_after_another_has_finished_does_not_mix(tmp_path):
+    first, second = (ShardWriter(LocalStore(str(tmp_path)), "made") for _ in range(2))
+    first.add("a", {"txt": b"first"}, RowInfo())
+    first.close()
+    with pytest.raises(OutputNotEmptyError):
+        second.add("b", {"txt": b"second"}, RowInfo())
+    assert len(DatasetReader(str(tmp_path))) == 1
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_writer_that_has_ended_keeps_nobody_out(tmp_path, end):
+    first = ShardWriter(LocalStore(str(tmp_path)), "made")
+    first.add("a", {"txt": b"first"}, RowInfo())
+    getattr(first, end)()
+    with ShardWriter(LocalStore(str(tmp_path)), "made", replace=True) as second:
+        second.add("b", {"txt": b"second"}, RowInfo())
+    assert [sample.key for sample in DatasetReader(str(tmp_path)).read([0])] == ["b"]
+
+
+def test_an_interrupt_right_after_a_file_was_begun_leaves_nothing(tmp_path, monkeypatch):
+    begin = LocalStore.create
+
+    def interrupted(store, name):
+        begin(store, name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalStore, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt), ShardWriter(LocalStore(str(tmp_path)), "made") as writer:
+        writer.add("a", {"txt": b"first"}, RowInfo())
+    assert list(tmp_path.iterdir()) == []

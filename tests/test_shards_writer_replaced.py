@@ -1,5 +1,6 @@
 """Where a writer may write: empty folders, and former datasets that give way on request. Equal input, equal bytes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import stores_made  # noqa: F401 - makes uploads:// known
 from datasets_made import contents, make_dataset, make_rows
 from shards.dataset import DatasetReader
-from shards.errors import OutputNotEmptyError, StoreError
+from shards.errors import ManifestError, OutputNotEmptyError, StoreError
 from shards.local import Buffer, LocalPending, LocalStore
 from shards.store import open_store
 from shards.writer import ShardWriter
@@ -148,10 +149,24 @@ def test_another_datasets_manifest_is_never_replaced(tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_manifest_beyond_reading_gives_way(former):
-    (former / "manifest.json").write_bytes(b"{")
-    make_dataset(former, OTHER, shard_bytes=1, replace=True)
-    assert len(DatasetReader(str(former))) == len(OTHER)
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"name": "an app", "icons": []}', b"[]"])
+def test_a_manifest_that_may_be_somebody_elses_is_never_replaced(former, text):
+    (former / "manifest.json").write_bytes(text)
+    before = files(former)
+    with pytest.raises(ManifestError, match="somebody else"):
+        make_dataset(former, OTHER, shard_bytes=1, replace=True)
+    assert files(former) == before
+
+
+def test_a_newer_manifest_is_never_replaced(former):
+    manifest = json.loads((former / "manifest.json").read_bytes())
+    (former / "manifest.json").write_text(json.dumps({**manifest, "shardstream_version": 2}))
+    with pytest.raises(ManifestError, match="version 2"):
+        make_dataset(former, OTHER, shard_bytes=1, replace=True)
 
 
 def test_a_stale_file_that_others_removed_is_no_error(former):
@@ -210,3 +225,17 @@ def test_on_every_store_a_former_dataset_gives_way(tmp_path, protocol):
             add_all(writer, rows)
     assert [s.key for s in DatasetReader(store.url).read(range(4))] == [row.key for row in OTHER]
     assert len(store.names()) == 2 * len(OTHER) + 1
+
+
+def test_a_shard_that_no_manifest_of_ours_lists_stays(tmp_path):
+    (tmp_path / "made-000099.tar").write_bytes(b"mine")
+    make_dataset(tmp_path, ROWS, replace=True)
+    assert (tmp_path / "made-000099.tar").read_bytes() == b"mine"
+
+
+def test_a_publishing_that_fails_after_the_former_went_says_so(former):
+    (former / "extra.jsonl").mkdir()
+    with pytest.raises(StoreError) as caught, ShardWriter(LocalStore(str(former)), "made", replace=True) as writer:
+        writer.add_file("extra.jsonl", b"")
+    assert any("former dataset" in note for note in caught.value.__notes__)
+    assert (former / "extra.jsonl").is_dir()

@@ -215,7 +215,7 @@ def test_an_iterable_keeps_its_own_order(mode, source):
 @pytest.mark.parametrize("mode", ["alone", "dispatch"])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_an_iterable_without_rows_is_an_empty_epoch(mode, drop_last):
-    loader = loader_of(iter(()), mode, drop_last=drop_last)
+    loader = loader_of({}.values(), mode, drop_last=drop_last)
     assert list(loader) == []
     assert loader.epoch == 1
 
@@ -239,3 +239,15 @@ def test_the_users_random_generators_are_not_touched(made, mode, workers):
     loader = loader_of(made.url, mode, workers=workers, shuffle="window", captions="random")
     assert len(list(loader)) == 3
     assert states() == before
+
+
+@pytest.mark.parametrize("wrong", [{"options": {"workers": 2}}, {"options": {}}, {"collate": 3}])
+def test_what_is_no_option_at_all_is_refused_by_name(wrong):
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        StreamLoader([1, 2, 3], batch_size=2, **wrong)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", True, None])
+def test_an_epoch_is_a_whole_number(epoch):
+    with pytest.raises(OptionError, match="epoch"):
+        StreamLoader([1, 2, 3], batch_size=2).set_epoch(epoch)

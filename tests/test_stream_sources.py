@@ -182,12 +182,12 @@ def test_a_sequence_hears_of_the_epoch():
 
 @pytest.mark.parametrize("row", [{"jpg": b"no key"}, {"__key__": "no image", "txt": b""}, "text", (1, 2)])
 def test_a_row_that_is_no_sample_of_ours_stays_as_it_is(row):
-    assert list(opened(iter([row])).rows(epoch=0)) == [row]
+    assert list(opened({0: row}.values()).rows(epoch=0)) == [row]
 
 
 def test_a_sample_without_its_caption_is_named():
     with pytest.raises(SourceError, match=r"sample abc: has no \.txt"):
-        list(opened(iter([{"__key__": "abc", "jpg": jpeg_of(1)}])).rows(epoch=0))
+        list(opened({0: {"__key__": "abc", "jpg": jpeg_of(1)}}.values()).rows(epoch=0))
 
 
 # --- what a source may be --------------------------------------------------------------------------------------
@@ -208,3 +208,8 @@ def test_tars_are_refused_with_what_to_write(url):
 def test_what_is_no_source_is_refused(source):
     with pytest.raises(OptionError, match="give a dataset's URL, a Dataset, or an iterable"):
         opened(source)
+
+
+def test_an_iterator_is_refused_since_its_second_epoch_would_be_empty():
+    with pytest.raises(OptionError, match="read once"):
+        open_source((row for row in range(3)), spec=BatchSpec(batch_size=2), read=DatasetReader)

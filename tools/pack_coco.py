@@ -184,8 +184,13 @@ def parse(arguments: Sequence[str] | None) -> Options:
     add("--workers", type=_positive, default=_cores(), help="checking processes (default: one per usable core)")
     add("--shuffle-seed", type=_seed, help="pack in an order shuffled by this seed (default: by image id)")
     add("--allow-missing", action="store_true", help="list images that are not there, and pack the others")
-    add("--on-bad", choices=("fail", "skip"), default="fail", help="bad images: refuse, or list and leave out")
-    add("--overwrite", action="store_true", help="replace a former dataset of the same name")
+    add(
+        "--on-bad",
+        choices=("fail", "skip"),
+        default="fail",
+        help="bad or uncaptioned images, captions of unknown images: refuse, or list in rejected.jsonl and leave out",
+    )
+    add("--overwrite", action="store_true", help="replace a former dataset of the same --name")
     add("--check", choices=("full", "none"), default="full", help="none: decode nothing; bad images get packed")
     add("--max-pixels", type=_positive, help="most pixels of an image (default: the decoder's own limit)")
     return Options(**vars(parser.parse_args(arguments)))
