@@ -1,16 +1,35 @@
 """Read a whole dataset by global row: manifest, indexes and shards opened at first use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from xxhash import xxh3_128_hexdigest
 
 from shards.errors import MismatchError
 from shards.index import ShardIndex
 from shards.manifest import FILE_NAME, Manifest, ShardInfo
-from shards.ranges import Merged
-from shards.rows import ShardReader
+from shards.ranges import Merged, cut
+from shards.rows import PlacedSample, ShardReader
 from shards.sample import Sample
 from shards.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlan:
+    """How to bring some samples into one memory of `size` bytes.
+
+    `samples` are grouped by shard, the shards in the order in which the rows name them first; `urls` are those shards,
+    `reads` are (name of a shard's file, read), in the order in which what they bring stands in the memory.
+    """
+
+    size: int
+    urls: list[str]
+    samples: list[PlacedSample]
+    reads: list[tuple[str, Merged]]
+
+
+def _assign(memory: memoryview, data: memoryview) -> None:
+    memory[:] = data
 
 
 class DatasetReader:
@@ -96,6 +115,56 @@ class DatasetReader:
             for place, sample in zip(group, found, strict=True):
                 samples[place] = sample
         return [sample for sample in samples if sample is not None]
+
+    def plan(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> DatasetPlan:
+        """Decide how these global rows are brought into one memory; reads nothing but indexes that were not open yet.
+
+        Raises:
+            IndexError: there is no such row.
+            IndexFormatError, MismatchError, StoreError, FileNotFoundError: a shard cannot be opened.
+        """
+        manifest = self.manifest
+        groups: dict[int, list[int]] = {}
+        for row in rows:
+            shard_no, in_shard = manifest.locate(row)
+            groups.setdefault(shard_no, []).append(in_shard)
+        size, urls = 0, [self._store.url_of(manifest.shardlist[shard_no].url) for shard_no in groups]
+        samples: list[PlacedSample] = []
+        reads: list[tuple[str, Merged]] = []
+        for place, (shard_no, group) in enumerate(groups.items()):
+            shard, first = self.shard(shard_no), manifest.first_row(shard_no)
+            plan = shard.plan(group, suffixes)
+            parts, size = shard.place(group, plan, at=size)
+            reads += [(shard.name, read) for read in plan.reads]
+            key = shard.index.key
+            samples += [PlacedSample(first + row, place, key(row), p) for row, p in zip(group, parts, strict=True)]
+        return DatasetPlan(size, urls, samples, reads)
+
+    def fill(
+        self, plan: DatasetPlan, memory: memoryview, *, copy: Callable[[memoryview, memoryview], None] = _assign
+    ) -> None:
+        """Bring the bytes of a plan into `memory` (writable, `plan.size` bytes); their checksums are not compared.
+
+        A store that cannot read in place brings all reads at once, then `copy(into, data)` copies each part; give one
+        that lets other threads run meanwhile.
+
+        Raises:
+            ValueError: the memory is too short.
+            StoreError, FileNotFoundError: a file cannot be read; the memory may be filled in part.
+        """
+        if len(memory) < plan.size:
+            raise ValueError(f"a memory of {len(memory)} bytes cannot take {plan.size} bytes; give a longer one")
+        store, at = self._store, 0
+        if store.in_place:
+            for name, (start, end, _) in plan.reads:
+                store.read_into(name, memory[at : at + end - start], start=start)
+                at += end - start
+            return
+        answers = store.read_many([(name, read.start, read.end) for name, read in plan.reads])
+        for (_, read), answer in zip(plan.reads, answers, strict=True):
+            for _, data in cut(read, memoryview(answer)):
+                copy(memory[at : at + len(data)], data)
+                at += len(data)
 
     def _range(self, shard_no: int, read: Merged) -> tuple[str, int, int]:
         return self.manifest.shardlist[shard_no].url, read.start, read.end

@@ -41,6 +41,7 @@ class LocalStore:
 
     gap_bytes = 8 * 2**10
     max_read_bytes = 8 * 2**20
+    in_place = True
 
     def __init__(self, path: str) -> None:
         self.url = os.path.abspath(path)  # noqa: PTH100 - strings all the way: this is a hot path

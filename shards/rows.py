@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from shards.errors import ChecksumError, MismatchError
@@ -23,6 +24,39 @@ class ReadPlan:
     def bytes(self) -> int:
         """What the reads amount to, in bytes."""
         return sum(read.end - read.start for read in self.reads)
+
+
+class PlacedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One part of a planned sample: `[at, at + size)` of the filled memory, from byte `offset` of its shard on."""
+
+    suffix: str
+    at: int
+    size: int
+    offset: int
+    checksum: int
+
+
+class PlacedSample(msgspec.Struct, frozen=True, array_like=True):
+    """One planned sample, its parts in tar order. `shard` is the place of its shard among those of the plan."""
+
+    row: int
+    shard: int
+    key: str
+    parts: list[PlacedPart]
+
+    def open(self, memory: memoryview, *, url: str, verify: bool) -> Sample:
+        """Return the sample out of the filled memory, its parts as views of it; `url` is that of its shard.
+
+        Raises:
+            ChecksumError: a part differs from the index.
+        """
+        found: dict[str, memoryview] = {}
+        for part in self.parts:
+            view = memory[part.at : part.at + part.size]
+            if verify and xxh3_64_intdigest(view) != part.checksum:
+                raise ChecksumError(url, self.key, part.suffix, part.offset)
+            found[part.suffix] = view
+        return Sample(self.key, found)
 
 
 class ShardReader:
@@ -112,6 +146,22 @@ class ShardReader:
             answers.append(piece)
             at += len(piece)
         return self.assemble(rows, plan, answers)
+
+    def place(self, rows: Sequence[int], plan: ReadPlan, *, at: int) -> tuple[list[list[PlacedPart]], int]:
+        """Lay a plan's parts out in memory from byte `at` on: the parts of each row in tar order, and where they end.
+
+        Whole reads stand one after another where the store reads in place, else the parts alone.
+        """
+        in_place, checksum = self.store.in_place, self.index.checksum
+        parts: list[list[PlacedPart]] = [[] for _ in rows]
+        for read in plan.reads:
+            for start, end, number in read.pieces:
+                place, suffix = plan.wanted[number]
+                where = at + start - read.start if in_place else at
+                parts[place].append(PlacedPart(suffix, where, end - start, start, checksum(rows[place], suffix)))
+                at += 0 if in_place else end - start
+            at += read.end - read.start if in_place else 0
+        return parts, at
 
     def assemble(self, rows: Sequence[int], plan: ReadPlan, answers: Iterable[memoryview]) -> list[Sample]:
         """Cut the answers of a plan's reads into samples and verify them.

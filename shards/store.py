@@ -41,12 +41,14 @@ class PendingFile(Protocol):
 class Store(Protocol):
     """One folder of files. Names are relative to it; byte ranges are `[start, end)`; all errors name the URL.
 
-    `gap_bytes` is how far apart two ranges may lie to be worth one read, `max_read_bytes` how long one read may get.
+    `gap_bytes` is how far apart two ranges may lie to be worth one read, `max_read_bytes` how long one read may get,
+    `in_place` whether `read_into` reads straight into the buffer, without a copy.
     """
 
     url: str
     gap_bytes: int
     max_read_bytes: int
+    in_place: bool
 
     def url_of(self, name: str) -> str:
         """Return the full URL of a file, for messages."""
@@ -93,6 +95,7 @@ class FsspecStore:
 
     gap_bytes = 256 * 2**10
     max_read_bytes = 16 * 2**20
+    in_place = False
 
     def __init__(self, url: str, storage_options: Mapping[str, object]) -> None:
         bare = url.rstrip("/")

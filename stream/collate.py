@@ -13,13 +13,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch.utils.data import default_collate
 
+from stream.columns import check_rows
 from stream.decode import MAX_PIXELS, decode
 from stream.errors import SourceError
+from stream.gil import GilMeter, Held
 from stream.resize import ResizeSpec, decode_into
 
 Example: TypeAlias = Mapping[str, Any]
@@ -45,13 +47,22 @@ class CollateOptions:
 
     `resize` None keeps the images' own sizes. `threads` is how many images decode at once (1: in the calling
     thread). `collate`, where given, makes the batch from a list of examples: dicts with "image" (uint8 tensor
-    [3, H, W]), "caption" and "key"; for foreign rows it gets the rows as their source gave them.
+    [3, H, W]), "caption" and "key"; for foreign rows it gets the rows as their source gave them. `same_rows`: it must
+    return as many rows as it gets.
     """
 
     resize: ResizeSpec | None
     threads: int = 1
     max_pixels: int = MAX_PIXELS
     collate: Collate | None = None
+    same_rows: bool = True
+
+
+class Decoder(Protocol):
+    """Decodes the images of a whole batch in another process."""
+
+    def decode_encoded(self, images: Sequence[tuple[str, memoryview]]) -> torch.Tensor | list[torch.Tensor]:
+        """Return uint8 [N, H, W, 3], or N of [H_i, W_i, 3]: of (name, bytes) each."""
 
 
 class _Here:
@@ -74,15 +85,21 @@ class Collator:
         SourceError: from a call: foreign rows cannot be put together.
     """
 
-    def __init__(self, options: CollateOptions) -> None:
-        self.options = options
+    def __init__(self, options: CollateOptions, helper: Decoder | None = None) -> None:
+        self.options, self._helper = options, helper
+        self._meter = GilMeter()
         self._here = _Here()
 
     def __getstate__(self) -> CollateOptions:
         return self.options
 
     def __setstate__(self, options: CollateOptions) -> None:
-        self.options, self._here = options, _Here()
+        self.__init__(options)  # type: ignore[misc] # a copy elsewhere decodes there
+
+    @property
+    def held(self) -> Held:
+        """Where the time of the threads that decode went; to be asked before `close`."""
+        return self._meter.snapshot()
 
     def __call__(self, rows: Sequence[object]) -> Any:  # noqa: ANN401 - a user's collate returns what it likes
         """Return the batch of these rows, which are all `Item`s or all foreign."""
@@ -93,8 +110,7 @@ class Collator:
         if self.options.collate is not None:
             pairs = zip(images, items, strict=True)
             examples = [{"image": i, "caption": r.caption, "key": r.key} for i, r in pairs]
-            with self._own().collating:
-                return self.options.collate(examples)
+            return self._collated(self.options.collate, examples)
         return {"image": images, "caption": [item.caption for item in items], "key": [item.key for item in items]}
 
     def close(self) -> None:
@@ -105,10 +121,17 @@ class Collator:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
+    def _collated(self, collate: Collate, rows: list[Any]) -> Any:  # noqa: ANN401 - see __call__
+        count = len(rows)
+        with self._own().collating:
+            batch = collate(rows)
+        if self.options.same_rows:
+            check_rows(batch, count)
+        return batch
+
     def _foreign(self, rows: Sequence[object]) -> Any:  # noqa: ANN401 - see __call__
         if self.options.collate is not None:
-            with self._own().collating:
-                return self.options.collate(list(rows))
+            return self._collated(self.options.collate, list(rows))
         try:
             return default_collate(list(rows))
         except (TypeError, RuntimeError, KeyError) as exc:
@@ -122,22 +145,31 @@ class Collator:
         unique = list({item.sample: item for item in reversed(items)}.values())
         unique.sort(key=lambda item: places[item.sample])
         order = [places[item.sample] for item in items]
-        if self.options.resize is None:
-            full = self._map(self._full_size, unique)
-            return [full[place] for place in order]
-        spec = self.options.resize
-        memory = torch.empty((len(unique), spec.height, spec.width, 3), dtype=torch.uint8)
-        self._map(lambda pair: self._resized(pair[0], pair[1], spec), list(zip(unique, memory.unbind(0), strict=True)))
+        memory = self._decoded(unique)
+        if isinstance(memory, list):
+            return [memory[place].permute(2, 0, 1) for place in order]
         if len(unique) < len(items):
             memory = memory[torch.tensor(order)]
         return memory.permute(0, 3, 1, 2)
 
+    def _decoded(self, items: list[Item]) -> torch.Tensor | list[torch.Tensor]:
+        """Return uint8 [N, H, W, 3], or without a size N of [H_i, W_i, 3]."""
+        if self._helper is not None:
+            return self._helper.decode_encoded([(item.name, item.image) for item in items])
+        spec = self.options.resize
+        if spec is None:
+            return self._map(self._full_size, items)
+        memory = torch.empty((len(items), spec.height, spec.width, 3), dtype=torch.uint8)
+        self._map(lambda pair: self._resized(pair[0], pair[1], spec), list(zip(items, memory.unbind(0), strict=True)))
+        return memory
+
     def _full_size(self, item: Item) -> torch.Tensor:
-        pixels = decode(item.image, name=item.name, max_pixels=self.options.max_pixels)
-        return torch.from_numpy(pixels).permute(2, 0, 1)
+        with self._meter.job():
+            return torch.from_numpy(decode(item.image, name=item.name, max_pixels=self.options.max_pixels))
 
     def _resized(self, item: Item, out: torch.Tensor, spec: ResizeSpec) -> None:
-        decode_into(item.image, out, spec, name=item.name, max_pixels=self.options.max_pixels)
+        with self._meter.job():
+            decode_into(item.image, out, spec, name=item.name, max_pixels=self.options.max_pixels)
 
     def _map(self, work: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         if self.options.threads == 1 or len(values) == 1:

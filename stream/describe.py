@@ -1,4 +1,16 @@
-"""What a loader is, in words: the answer to "why do I get these batches?"."""
+"""What a loader is, in words: the answer to "why do I get these batches?".
+
+What each field of `accelerate.DataLoaderConfiguration` does to a StreamLoader; the last three, where set, are named:
+
+    split_batches            True: `batch_size` counts the rows of a whole step; False: those of one rank
+    dispatch_batches         False: shard mode, each rank reads its own rows; True or None: dispatch mode, rank 0 reads
+    even_batches             True: the last step is padded until all ranks get as many rows; False: it is shared out as
+                             it is. `accelerator.join_uneven_inputs` overrides it for the iterations that begin in it
+    non_blocking             True: copies to an accelerator are not waited for, where memory is pinned
+    use_seedable_sampler     without effect: the order is a function of the loader's own `seed` and the epoch
+    data_seed                without effect, for the same reason
+    use_stateful_dataloader  without effect: a StreamLoader has `state_dict` and `load_state_dict` itself
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,12 +30,26 @@ class Facts:
     mode_by_default: bool
     accelerator: bool
     prepared: bool
-    global_batch: int
+    portions: int
+    global_batch: int | None
+    split_batches: bool
     rows: int | None
     steps: int | None
     even_batches: bool
     pinned: bool
     decode_threads: int
+    decodes_on: Literal["ranks", "reader"]
+    linked: bool
+    on_device: bool
+    reached: dict[int, str]
+    without_effect: tuple[str, ...] = ()
+
+
+_WITHOUT_EFFECT = {
+    "use_seedable_sampler": "the order comes from seed",
+    "data_seed": "the order comes from seed",
+    "use_stateful_dataloader": "the loader has state_dict() itself",
+}
 
 
 def describe(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
@@ -32,12 +58,14 @@ def describe(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
         f"ranks: {facts.ranks} (this is rank {facts.rank})",
         f"loader: {facts.name!r} over {facts.source}, {_prepared(facts)}",
         f"mode: {facts.mode}{' (by default)' if facts.mode_by_default else ''}; {_path(facts, options)}",
-        f"batch: {facts.global_batch} rows a step over all ranks, {facts.global_batch // facts.ranks} on each",
+        f"batch: {_batch(facts, spec)}",
         f"epoch: {_epoch(facts)}; {_tail(facts, spec)}",
         f"order: {_order(facts, spec, options)}",
         f"caption: {spec.captions}; image: {_image(spec, options)}",
         f"loading: {_loading(facts, options)}",
         f"pinned memory: {_pinned(facts, options)}",
+        *(f"rank {rank}: {how}" for rank, how in sorted(facts.reached.items())),
+        *(f"{name}: without effect, {_WITHOUT_EFFECT[name]}" for name in facts.without_effect),
     ]
     return "\n".join(lines)
 
@@ -53,7 +81,19 @@ def _path(facts: Facts, options: StreamOptions) -> str:
         return "each rank reads its own rows through the index"
     if facts.ranks == 1:
         return "this process reads and keeps everything"
-    return f'rank 0 reads in order, transport "{options.transport}" carries the steps to the others'
+    if not facts.linked:
+        return 'rank 0 reads in order, transport "stock" carries each whole step to all ranks'
+    groups = "" if facts.portions == facts.ranks else f"; {facts.ranks // facts.portions} ranks share each portion"
+    return f'rank 0 reads in order, transport "{options.transport}" brings each rank its own portion{groups}'
+
+
+def _batch(facts: Facts, spec: BatchSpec) -> str:
+    if facts.global_batch is None:
+        whole = "each is a whole step" if facts.split_batches else "each is one rank's portion"
+        return f"as the source gives them, {whole}"
+    each = facts.global_batch // facts.portions
+    grown = f", {facts.portions} times batch_size={spec.batch_size}" if facts.global_batch != spec.batch_size else ""
+    return f"{_count(facts.global_batch, 'row')} a step over all ranks{grown}, {each} on each"
 
 
 def _epoch(facts: Facts) -> str:
@@ -63,17 +103,17 @@ def _epoch(facts: Facts) -> str:
 
 
 def _tail(facts: Facts, spec: BatchSpec) -> str:
-    left = None if facts.rows is None else facts.rows % facts.global_batch
+    left = None if facts.rows is None or facts.global_batch is None else facts.rows % facts.global_batch
     if left == 0:
         return "nothing is left over"
     rest = "what is left over" if left is None else f"the rest ({_count(left, 'row')})"
     if spec.drop_last:
         return f"{rest} is dropped"
-    if facts.ranks == 1:
+    if facts.portions == 1:
         return f"{rest} makes a shorter last step"
     if not facts.even_batches:
         return f"{rest} is shared out unevenly, so the last batches must not be gathered as tensors"
-    return f"{rest} is padded with the epoch's first rows to a multiple of {facts.ranks}"
+    return f"{rest} is padded with the epoch's first rows to a multiple of {facts.portions}"
 
 
 def _order(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
@@ -94,6 +134,10 @@ def _image(spec: BatchSpec, options: StreamOptions) -> str:
 
 def _loading(facts: Facts, options: StreamOptions) -> str:
     ahead = f"{_count(options.prefetch_steps, 'step')} ahead"
+    if facts.linked and facts.decodes_on == "ranks":
+        where = "in a process of its own" if options.decode_in == "process" else "beside the training loop"
+        threads = _count(facts.decode_threads, "thread")
+        return f"each rank decodes its portion in {threads} {where}, {ahead} within {options.read_ahead_bytes} bytes"
     if options.workers:
         return f"worker processes: {options.workers}, {ahead} each"
     return f"{_count(facts.decode_threads, 'decoding thread')}, {ahead} within {options.read_ahead_bytes} bytes"

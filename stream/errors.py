@@ -5,7 +5,10 @@
     ├── NotPreparedError  (also RuntimeError)  a loader in a job of many processes knows only its own
     ├── SourceError                            what is read is not what the loader needs
     ├── DecodeError                            one image cannot be decoded
-    └── RankError                              one rank failed or broke the contract of a step
+    ├── RankError                              one rank failed or broke the contract of a step
+    ├── SlabError                              shared memory cannot be had, or does not hold what it should
+    ├── LinkError                              the link to another rank is down or cannot be made
+    └── WaitError         (also TimeoutError)  a rank has waited for a step for too long
 
 Each class keeps its fields as attributes and words its own message, so a caller may act on the fields and
 show the text. The fields are the positional arguments, hence every error survives pickling (a worker process
@@ -109,3 +112,65 @@ class RankError(StreamError):
 
     def __str__(self) -> str:
         return f"rank {self.rank}, step {self.step}: {self.problem}"
+
+
+class SlabError(StreamError):
+    """Memory shared between reader and rank cannot be had, or does not hold what it should.
+
+    Attributes:
+        where: The memory: a file and a byte in it.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem)
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class LinkError(StreamError):
+    """The link to another rank is down, or could not be made.
+
+    Attributes:
+        peer: The rank at the other end.
+        problem: How it was noticed.
+    """
+
+    def __init__(self, peer: int, problem: str) -> None:
+        super().__init__(peer, problem)
+        self.peer = peer
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"link to rank {self.peer}: {self.problem}"
+
+
+class WaitError(StreamError, TimeoutError):
+    """A rank has waited for a step longer than `timeout_s`.
+
+    Attributes:
+        rank: The rank that waited.
+        step: The step, counted from 0 in its iteration.
+        seconds: How long it waited.
+        stacks: What each thread of the process was doing.
+    """
+
+    def __init__(self, rank: int, step: int, seconds: float, stacks: str) -> None:
+        super().__init__(rank, step, seconds, stacks)
+        self.rank = rank
+        self.step = step
+        self.seconds = seconds
+        self.stacks = stacks
+
+    def __reduce__(self) -> tuple[type["WaitError"], tuple[int, int, float, str]]:
+        """OSError, which is TimeoutError's base, keeps two of its arguments only."""
+        return WaitError, (self.rank, self.step, self.seconds, self.stacks)
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} has waited {self.seconds:.1f} s for step {self.step}, more than timeout_s allows; "
+            f"its threads:\n{self.stacks}"
+        )

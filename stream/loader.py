@@ -1,26 +1,28 @@
 """StreamLoader: what a training script imports."""
 
-import atexit
-import os
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
-from functools import cached_property
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from shards.dataset import DatasetReader
+from stream.call import check_call
 from stream.collate import Collate
-from stream.describe import Facts, describe
-from stream.errors import NotPreparedError, OptionError
-from stream.job import Job
+from stream.describe import describe
+from stream.epochs import begin_epoch, is_registered, make_place, make_plan
+from stream.facts import facts_of
+from stream.launch import refuse_unprepared
+from stream.live import keep_track
 from stream.options import BatchSpec, CaptionPolicy, Shuffle, StreamOptions
-from stream.plan import Plan
-from stream.sharded import ShardDataset
-from stream.sources import PackedSource, SequenceSource, open_source
+from stream.progress import Progress
+from stream.saving import Saving
+from stream.sharded import ShownSampler, dataset_of
+from stream.sources import open_any
 from stream.stats import Counters, Stats
+from stream.workplace import Workplace
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -41,8 +43,10 @@ class StreamLoader(DataLoader[Any]):
     Raises:
         OptionError: an option, or a combination of options, source and job, cannot work.
         NotPreparedError: from iterating: the job has several ranks and this loader does not know them.
-        DecodeError, SourceError, ShardsError: from iterating: what is read is bad; names shard, key and cause. In a
-            dispatched job of several ranks every rank raises a SourceError with those words.
+        DecodeError, SourceError, ShardsError: from iterating: what is read is bad; names shard, key and cause. In
+            dispatch mode every rank raises it, at the same step, and its notes tell where it happened.
+        RankError: from iterating in dispatch mode: another rank failed with an error that is not ours, left, or died.
+        WaitError: from iterating in dispatch mode: `timeout_s` is up.
         FileNotFoundError: from the first use: there is no dataset at the source's URL.
     """
 
@@ -52,7 +56,7 @@ class StreamLoader(DataLoader[Any]):
         self,
         source: Any,  # noqa: ANN401 - a URL or any dataset
         *,
-        batch_size: int,
+        batch_size: int | None,
         accelerator: "Accelerator | None" = None,
         image_size: int | tuple[int, int] | None = None,
         captions: CaptionPolicy = "first",
@@ -69,7 +73,8 @@ class StreamLoader(DataLoader[Any]):
         Args:
             source: The URL or path of a packed dataset (its folder or manifest), a map-style Dataset, or an iterable
                 of rows such as a webdataset pipeline.
-            batch_size: Rows; of a whole step with the Accelerator's `split_batches`, else of one rank.
+            batch_size: Rows; of a whole step with the Accelerator's `split_batches`, else of one rank. None: the
+                source gives finished batches.
             accelerator: The job's Accelerator. Without one the loader works in a single process.
             image_size: Pixels: a side, or (height, width). None keeps every image's own size.
             captions: "first", "random", "all" or "each", see `BatchSpec`.
@@ -90,46 +95,39 @@ class StreamLoader(DataLoader[Any]):
             seed=seed,
             drop_last=drop_last,
         )
-        self.options = _checked(options, collate)
-        self.name = name
-        self._accelerator, self._collate = accelerator, collate
-        verify = self.options.verify
-        self._source = open_source(
-            source,
-            spec=self.spec,
-            read=lambda url: DatasetReader(url, storage_options=storage_options, verify=verify),
-        )
-        self._epoch = 0
+        self.options = check_call(options, collate, name)
+        self.name, self._accelerator = name, accelerator
+        reader = partial(DatasetReader, storage_options=storage_options, verify=self.options.verify)
+        opened = open_any(source, spec=self.spec, read=reader)
+        self._progress = Progress()
         self._counters = Counters()
         self._live: Callable[[], Generator[Any, None, None] | None] = _nothing
-        own = self._source
-        dataset: Any = _Sequence(own.iterable) if isinstance(own, SequenceSource) else ShardDataset(own)
-        super().__init__(dataset, batch_size=batch_size, drop_last=drop_last)
-        self._plan  # noqa: B018 - what cannot work is refused here, not at the first batch
-
-    @cached_property
-    def _plan(self) -> Plan:
-        job = Job()
-        if self._accelerator is not None:
-            from stream.dispatch import job_of  # noqa: PLC0415 - accelerate is imported by who uses it
-
-            job = job_of(self._accelerator)
-        plan = Plan(self._source, self.spec, self.options, self._collate, job, self._accelerator is not None)
-        plan.check()
-        return plan
+        self._place: Workplace | None = None
+        dataset = dataset_of(opened)
+        # Without a batch size torch refuses drop_last; here it belongs to the steps
+        super().__init__(dataset, batch_size=batch_size, drop_last=drop_last and batch_size is not None)
+        self._plan = make_plan(opened, self.spec, self.options, collate, accelerator)
+        even = self._plan.job.even_batches
+        self._shown = ShownSampler(batch_size=batch_size, drop_last=drop_last, even_batches=even)
+        self.__dict__["batch_sampler"] = self._shown  # torch lets nobody set it
+        if accelerator is not None:
+            Saving.add(accelerator, self)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override] # torch names its own iterator class
-        self._refuse_unprepared()
-        self.close()
-        iteration = self._iterate(self._epoch)
+        alone = self._accelerator is None
+        registered = is_registered(self._accelerator, self)
+        refuse_unprepared(self.name, self._plan.job.ranks, alone=alone, registered=registered)
+        self._end_iteration()
+        iteration = self._iterate()
         # Not held: a loop that is left by `break` drops its iteration, and that ends it
         self._live = weakref.ref(iteration)
-        _iterations.add(iteration)
+        keep_track(iteration)
         return iteration
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has no live iteration."""
-        return {**self.__dict__, "_live": _nothing}
+        """A copy has counters of its own, no live iteration and no links."""
+        own = {"_progress": copy(self._progress), "_counters": copy(self._counters)}
+        return {**self.__dict__, **own, "_live": _nothing, "_place": None}
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch.
@@ -144,22 +142,86 @@ class StreamLoader(DataLoader[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration delivers, counted from 0."""
-        return self._epoch
+        return self._progress.epoch
 
     @property
     def iteration(self) -> int:
         """Accelerate's name for `epoch`."""
-        return self._epoch
+        return self._progress.epoch
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the batch in the user's hands is this rank's last of the epoch, as accelerate asks."""
+        return self._progress.at_end
+
+    @property
+    def remainder(self) -> int:
+        """Rows of the last step without padding, -1 before it: what accelerate's gather_for_metrics keeps."""
+        return self._progress.remainder
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration deliver this epoch.
+        """Make the next iteration deliver this epoch, from its beginning if it is another than `epoch` now.
 
         Raises:
             OptionError: it is no whole number, or below 0.
         """
-        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
-            raise OptionError("epoch", epoch, "must be a whole number; epochs are counted from 0")
-        self._epoch = epoch
+        self._progress.set_epoch(epoch)
+
+    @property
+    def position(self) -> int:
+        """Rows of the epoch that `next` has handed out, over all ranks; the batch in the user's hands included."""
+        return self._progress.position
+
+    def skip(self, steps: int) -> None:
+        """Let the next iteration begin so many steps later than it would; nothing that is skipped is read.
+
+        A source that only gives its rows one after another is read on rank 0, and its rows are dropped there.
+
+        Raises:
+            OptionError: it is no whole number, or below 0.
+        """
+        self._end_iteration()
+        self._progress.skip(steps, rows_a_step=self._plan.step_size, rows=self._plan.rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader is, in plain values that are equal on all ranks.
+
+        At the end of an epoch that is the beginning of the next.
+        """
+        return self._plan.place(*self._progress.place).to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next iteration go on behind the last step of the state, whatever the number of ranks then was.
+
+        Ends the live iteration.
+
+        Raises:
+            OptionError: the state is of other data or of another order; names the field, the value and what to do.
+        """
+        place = self._plan.restored(state)
+        self._end_iteration()
+        self._progress.go_to(place.epoch, place.position)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps of a whole epoch, over all ranks; `len` of the loader, known before prepare.
+
+        Raises:
+            TypeError: the source does not tell its length.
+        """
+        return len(self)
+
+    def scheduler_steps(self, *, epochs: int = 1, accumulation: int | None = None) -> int:
+        """Return how often a prepared learning rate schedule is stepped in so many epochs, e.g. for its T_max.
+
+        Accelerate steps a prepared scheduler once for each rank unless it splits batches, and only where the optimizer
+        steps. `accumulation` is the number of steps over which gradients are accumulated; None: the Accelerator's own.
+
+        Raises:
+            OptionError: a number is below 1.
+            TypeError: the source does not tell its length.
+        """
+        return self._plan.scheduler_steps(epochs, accumulation)
 
     @property
     def total_batch_size(self) -> int:
@@ -176,123 +238,62 @@ class StreamLoader(DataLoader[Any]):
     @property
     def stats(self) -> Stats:
         """A snapshot of what this rank got and how long it waited."""
-        return self._counters.snapshot()
+        told = self._counters.snapshot()
+        return told if self._place is None else self._place.completed(told)
 
     def close(self) -> None:
-        """End the live iteration with its threads and worker processes. Idempotent."""
+        """End the live iteration with its threads and worker processes, and the links to other ranks. Idempotent."""
+        self._end_iteration()
+        place, self._place = self._place, None
+        if place is not None:
+            place.close()
+
+    def describe(self) -> str:
+        """Return what this loader is, one fact a line, the number of ranks first."""
+        reached = {} if self._place is None else self._place.reached
+        registered = is_registered(self._accelerator, self)
+        facts = facts_of(self._plan, self.name, registered=registered, reached=reached)
+        return describe(facts, self.spec, self.options)
+
+    def _end_iteration(self) -> None:
         live, self._live = self._live(), _nothing
         if live is not None:
             live.close()
 
-    def describe(self) -> str:
-        """Return what this loader is, one fact a line, the number of ranks first."""
-        plan = self._plan
-        facts = Facts(
-            name=self.name,
-            source=self._source_name(),
-            ranks=plan.job.ranks,
-            rank=plan.job.rank,
-            mode=plan.mode,
-            mode_by_default=plan.job.dispatch_batches is None,
-            accelerator=self._accelerator is not None,
-            prepared=self._is_registered(),
-            global_batch=plan.global_batch,
-            rows=plan.rows,
-            steps=None if plan.schedule is None else plan.schedule.steps,
-            even_batches=plan.job.even_batches,
-            pinned=plan.pinned,
-            decode_threads=plan.decode_threads,
-        )
-        return describe(facts, self.spec, self.options)
-
-    def _iterate(self, epoch: int) -> Generator[Any, None, None]:
-        passing = self._plan.begin(epoch)
-        counters, step = self._counters, 0
+    def _iterate(self) -> Generator[Any, None, None]:
+        progress, counters = self._progress, self._counters
+        plan = self._plan.evened(even_batches=self._shown.even_batches)
+        epoch, start = progress.begin()
+        schedule = plan.schedule_from(start)
+        passing = begin_epoch(plan, epoch, start, place=self._workplace(), owner=self)
+        steps, ended = 0, False
         try:
             while True:
                 counters.waiting()
                 try:
                     batch, told = next(passing)
                 except StopIteration:
+                    ended = True
                     break
-                real_rows = self._plan.real_rows(step) if told is None else told
-                if passing.is_last():
+                real_rows = schedule.real_rows(steps) if told is None and schedule is not None else told or 0
+                steps += 1
+                ended = passing.is_last() or (schedule is not None and steps == schedule.steps)
+                progress.hand_out(real_rows, position=passing.position, last=ended)
+                if ended:
                     passing.set_remainder(real_rows)
                 counters.received()
-                step += 1
                 yield batch
-            if self._epoch == epoch:  # else set_epoch was called meanwhile
-                self._epoch = epoch + 1
         finally:
             passing.close()
+            if ended:
+                progress.end(epoch)
 
-    def _refuse_unprepared(self) -> None:
-        ranks = max(self._plan.job.ranks, _launched_ranks())
-        if ranks == 1:
-            return
-        if self._accelerator is None:
-            raise NotPreparedError(self.name, ranks, "it was made without the job's Accelerator")
-        if self._plan.job.ranks == 1:
-            problem = "its Accelerator is alone; without a GPU write Accelerator(cpu=True) or set ACCELERATE_USE_CPU=1"
-            raise NotPreparedError(self.name, ranks, problem)
-        if not self._is_registered():
-            raise NotPreparedError(self.name, ranks, "it has not gone through accelerator.prepare()")
-
-    def _is_registered(self) -> bool:
-        if self._accelerator is None:
-            return False
-        from stream.dispatch import is_prepared  # noqa: PLC0415 - accelerate is imported by who uses it
-
-        return is_prepared(self._accelerator, self)
-
-    def _source_name(self) -> str:
-        if isinstance(self._source, PackedSource):
-            return self._source.reader.url
-        inner = self._source.iterable if isinstance(self._source, SequenceSource) else self._source
-        return f"a {type(getattr(inner, 'dataset', inner)).__name__}"
-
-
-_iterations: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """End what a script still holds when it ends: while the interpreter takes itself apart, nothing closes cleanly."""
-    for iteration in list(_iterations):
-        with suppress(ValueError):  # a daemon thread is in it
-            iteration.close()
-
-
-def _checked(options: object, collate: object) -> StreamOptions:
-    if options is not None and not isinstance(options, StreamOptions):
-        raise OptionError("options", options, "must be a StreamOptions")
-    if collate is not None and not callable(collate):
-        raise OptionError("collate", collate, "must be callable: a list of examples in, a batch out")
-    return options or StreamOptions()
+    def _workplace(self) -> Workplace:
+        if self._place is None:
+            self._place = make_place(self._plan, self.name)
+            weakref.finalize(self, self._place.close)
+        return self._place
 
 
 def _nothing() -> None:
     """Stand where a weak reference to the live iteration stands while there is one."""
-
-
-class _Sequence(IterableDataset[Any]):
-    """A user's iterable as torch knows datasets."""
-
-    def __init__(self, iterable: Any) -> None:  # noqa: ANN401 - duck-typed
-        super().__init__()
-        self.iterable = iterable
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.iterable)
-
-
-def _launched_ranks() -> int:
-    """Return how many processes the launcher started, as it says in WORLD_SIZE; 1 where there was no launcher.
-
-    The one environment variable that is read: an `Accelerator()` that found no GPU under torchrun is alone and does
-    not know of the others.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    said = os.environ.get("WORLD_SIZE", "1")
-    return int(said) if said.isdecimal() else 1

@@ -10,8 +10,12 @@ Resize = Literal["cover_crop", "contain_pad", "squash"]
 Interpolation = Literal["bilinear", "bicubic"]
 CaptionPolicy = Literal["first", "random", "all", "each"]
 Shuffle = Literal["window", "full"]
-Transport = Literal["stock"]
+Transport = Literal["ours", "stock"]
+DecodeOn = Literal["ranks", "reader"]
+DecodeIn = Literal["thread", "process"]
 Mode = Literal["dispatch", "shard"]
+
+_LEAST_PREFETCH = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +24,7 @@ class BatchSpec:
 
     Attributes:
         batch_size: Rows of a batch; of a whole step when accelerate splits batches (``split_batches=True``), else of
-            one rank.
+            one rank. None: the source gives finished batches, each of which is a whole step or one rank's portion.
         image_size: Height and width of the images of a batch, in pixels; one number means a square and is kept as the
             pair. None (default): images stay as large as they are, and a batch holds a list of them, since what size
             a model wants cannot be guessed.
@@ -37,7 +41,7 @@ class BatchSpec:
         OptionError: A value has the wrong type or is out of its bounds.
     """
 
-    batch_size: int
+    batch_size: int | None
     image_size: int | tuple[int, int] | None = None
     captions: CaptionPolicy = "first"
     shuffle: Shuffle | None = "window"
@@ -69,8 +73,8 @@ class StreamOptions:
             gigabyte of shards of the default size. It is part of the order.
         workers: Number of worker processes: beside the reader in dispatch mode, of each rank in shard mode. They are
             parallelism inside one process's work, not sharding. 0 (default): threads only.
-        prefetch_steps: Number of steps read ahead of the training loop, 1 or more. 2 (default): one is being read
-            while one waits.
+        prefetch_steps: Number of steps made ahead of the training loop, 1 or more; transport "ours" needs 2, since it
+            counts the step that is not yet confirmed by all ranks. 2 (default): one is being made while one waits.
         pin_memory: Whether batches for an accelerator are staged in page-locked memory. On by default; without an
             accelerator it does nothing.
         decode_threads: Number of threads of a process that decode. None (default): the cores that it may use,
@@ -78,7 +82,21 @@ class StreamOptions:
         read_ahead_bytes: Bytes of encoded samples that the reader may hold ahead of decoding. Default 256 MiB.
         max_pixels: Pixels (height times width) above which an image is refused before memory is taken for it.
             None (default): the limit of stream.decode.
-        transport: How dispatch mode carries a step to the ranks: "stock" is accelerate's own dispatcher.
+        transport: How dispatch mode carries a step to the ranks: "ours" (default) sends each rank its own portion, over
+            shared memory on one host and TCP between hosts; "stock" is accelerate's own dispatcher, for comparison.
+        decode_on: Where dispatch mode decodes: "ranks" (each its own portion; packed shards only) or "reader" (rank 0
+            for all). None (default): on the ranks where the source allows it and no ``workers`` are asked for. A user's
+            ``collate`` runs there too.
+        decode_in: "thread" (default) decodes beside the training loop. "process" decodes in a helper process of each
+            rank: for training loops that run much pure Python, which starves decoding threads.
+        same_rows: Whether a user's ``collate`` must return as many rows as it gets. On by default: ranks whose batches
+            differ hang in a gather. Off for what makes one row of many, such as packed sequences.
+        warn_after_s: Seconds that a rank waits for a step before the main process logs who waits for whom. 30.
+        timeout_s: Seconds that a rank waits for a step before it raises, with the stacks of all its threads. None
+            (default): for ever, since a slow source is no fault.
+        port: TCP port on which rank 0 is reached from other hosts. 0 (default): any free one.
+        same_host: Whether ranks on one host get portions through shared memory. On by default; off sends them all
+            by TCP.
         verify: Whether checksums of what is read are compared. On by default: it costs little, and a flipped bit is
             found where it happened.
 
@@ -95,11 +113,21 @@ class StreamOptions:
     decode_threads: int | None = None
     read_ahead_bytes: int = 256 * 2**20
     max_pixels: int | None = None
-    transport: Transport = "stock"
+    transport: Transport = "ours"
+    decode_on: DecodeOn | None = None
+    decode_in: DecodeIn = "thread"
+    same_rows: bool = True
+    warn_after_s: float = 30.0
+    timeout_s: float | None = None
+    port: int = 0
+    same_host: bool = True
     verify: bool = True
 
     def __post_init__(self) -> None:
         _check_fields(self)
+        if self.transport == "ours" and self.prefetch_steps < _LEAST_PREFETCH:
+            problem = f'transport "ours" counts a step until all ranks have it; use {_LEAST_PREFETCH} or more'
+            raise OptionError("prefetch_steps", self.prefetch_steps, problem)
 
 
 def check_combination(spec: BatchSpec, *, mode: Mode, indexed: bool, rows: bool) -> None:
@@ -195,10 +223,15 @@ def _is_size(value: object) -> bool:
     return value is None or _is_int(value, 1)
 
 
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+_SECONDS = _Check(_is_seconds, "a number of seconds above 0")
 _BOOL = _Check(lambda value: isinstance(value, bool), "True or False")
 
 _CHECKS = {
-    "batch_size": _at_least(1, "rows"),
+    "batch_size": _optional(_at_least(1, "rows"), "a source that gives finished batches"),
     "image_size": _Check(
         _is_size, "a whole number of pixels, a tuple (height, width) of two, or None for images of their own size"
     ),
@@ -216,5 +249,12 @@ _CHECKS = {
     "read_ahead_bytes": _at_least(1, "bytes"),
     "max_pixels": _optional(_at_least(1, "pixels"), "the decoder's own limit"),
     "transport": _one_of(Transport),
+    "decode_on": _optional(_one_of(DecodeOn), "the ranks where the source allows it"),
+    "decode_in": _one_of(DecodeIn),
+    "same_rows": _BOOL,
+    "warn_after_s": _SECONDS,
+    "timeout_s": _optional(_SECONDS, "no limit"),
+    "port": _Check(lambda value: _is_int(value, 0, 2**16), "a TCP port from 0 (any free one) to 65535"),
+    "same_host": _BOOL,
     "verify": _BOOL,
 }

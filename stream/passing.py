@@ -57,6 +57,11 @@ class Passing(Iterator[tuple[Any, int | None]]):
             raise StopIteration
         return unnamed(_to_cpu(found) if self._to_cpu else found), real_rows
 
+    @property
+    def position(self) -> int | None:
+        """Position in the epoch behind the batch just returned, where the step told it."""
+        return None
+
     def is_last(self) -> bool:
         """Tell whether the batch just returned is known to be this rank's last."""
         return False

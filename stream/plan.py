@@ -1,23 +1,23 @@
-"""One loader's plan: source, options and job put together, and how an epoch of it is begun."""
+"""One loader's plan: source, options and job put together."""
 
+import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 
-from stream.collate import Collate, CollateOptions, Collator
+from stream.collate import Collate, CollateOptions, Collator, Decoder
 from stream.decode import MAX_PIXELS
 from stream.errors import OptionError
 from stream.job import Job
-from stream.options import BatchSpec, Mode, StreamOptions, check_combination
-from stream.order import Order
-from stream.passing import LoaderParts, Passing, plain_passing
+from stream.options import BatchSpec, DecodeOn, Mode, StreamOptions, check_combination
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
-from stream.sharded import ShardDataset, StepSampler
-from stream.sources import PackedSource, RowSource, SequenceSource
-from stream.steps import Ahead, Cut, Finish, LoadedSteps, row_steps, sequence_steps
+from stream.sources import BatchSource, PackedSource, RowSource, SequenceSource, shares_out
+from stream.state import UNKNOWN, Place, digest_of
+
+_log = logging.getLogger("stream")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Plan:
         OptionError: from `check`: the options do not fit each other, the source or the job.
     """
 
-    source: RowSource | SequenceSource
+    source: RowSource | SequenceSource | BatchSource
     spec: BatchSpec
     options: StreamOptions
     collate: Collate | None
@@ -41,26 +41,60 @@ class Plan:
         return "shard" if self.job.dispatch_batches is False else "dispatch"
 
     @property
+    def is_linked(self) -> bool:
+        """Whether steps come over an exchange: dispatch mode, but for the stock transport and plain loops."""
+        if self.spec.batch_size is None:
+            return True
+        return self.with_accelerator and self.mode == "dispatch" and self.options.transport == "ours"
+
+    @property
+    def decodes_on(self) -> DecodeOn:
+        """Where images are decoded in dispatch mode."""
+        if self.options.decode_on is not None:
+            return self.options.decode_on
+        ranks = self.is_linked and isinstance(self.source, PackedSource) and not self.options.workers
+        return "ranks" if ranks else "reader"
+
+    @property
     def global_batch(self) -> int:
-        """Rows of a whole step."""
-        return self.spec.batch_size if self.job.split_batches else self.spec.batch_size * self.job.ranks
+        """Rows of a whole step.
+
+        Raises:
+            TypeError: the source gives finished batches, whose size only they know.
+        """
+        size = self.spec.batch_size
+        if size is None:
+            raise TypeError("the source gives finished batches (batch_size=None), so their size is not known")
+        return size if self.job.split_batches else size * self.job.portions
+
+    @property
+    def step_size(self) -> int:
+        """How far a whole step moves the position: in rows, or in batches where the source gives finished ones."""
+        if self.spec.batch_size is None:
+            return 1 if self.job.split_batches else self.job.portions
+        return self.global_batch
 
     @cached_property
     def rows(self) -> int | None:
         """Rows of an epoch, None where the source does not tell."""
-        return None if isinstance(self.source, SequenceSource) else sum(self.source.shard_rows())
+        return None if isinstance(self.source, SequenceSource | BatchSource) else sum(self.source.shard_rows())
 
     @cached_property
     def schedule(self) -> Schedule | None:
         """The steps of an epoch, None where the source does not tell its length."""
+        return self.schedule_from(0)
+
+    def schedule_from(self, position: int) -> Schedule | None:
+        """The steps of what is left of an epoch from a position on, None where the source does not tell its length."""
         if self.rows is None:
             return None
         return Schedule(
             self.rows,
             global_batch=self.global_batch,
-            ranks=self.job.ranks,
+            ranks=self.job.portions,
             drop_last=self.spec.drop_last,
             even_batches=self.job.even_batches,
+            start=position,
         )
 
     @property
@@ -73,7 +107,8 @@ class Plan:
     def decode_threads(self) -> int:
         """How many images this process decodes at once, without worker processes."""
         cores = len(os.sched_getaffinity(0))
-        sharing = self.job.host_ranks if self.mode == "shard" else 1  # in dispatch mode the reader alone decodes
+        everywhere = self.mode == "shard" or self.decodes_on == "ranks"
+        sharing = self.job.host_ranks if everywhere else 1
         return self.options.decode_threads or max(1, cores // sharing)
 
     def check(self) -> None:
@@ -81,20 +116,61 @@ class Plan:
         check_combination(
             self.spec, mode=self.mode, indexed=isinstance(self.source, PackedSource), rows=not self._is_sequence()
         )
-        if self.global_batch % self.job.ranks:
-            problem = f"a step of {self.global_batch} rows cannot be split over {self.job.ranks} ranks evenly"
-            raise OptionError("batch_size", self.spec.batch_size, f"{problem}; use a multiple of {self.job.ranks}")
-        if self.job.ranks > 1 and not self.job.even_batches and not self.spec.drop_last:
+        if self.spec.batch_size is None:
+            self._check_given_batches()
+        elif self.global_batch % self.job.portions:
+            portions = self.job.portions
+            problem = f"a step of {self.global_batch} rows cannot be split over {portions} ranks evenly"
+            raise OptionError("batch_size", self.spec.batch_size, f"{problem}; use a multiple of {portions}")
+        if self.job.portions > 1 and not self.job.even_batches and not self.spec.drop_last:
             self._check_uneven()
-        if self.options.workers and self._is_sequence():
-            problem = "a sequence has no rows to share out among workers; use workers=0, or pack the data"
+        if self.options.workers and isinstance(self.source, SequenceSource | BatchSource):
+            self._check_workers(self.source)
+        if self.options.decode_on == "ranks" and not (self.is_linked and isinstance(self.source, PackedSource)):
+            problem = 'needs packed shards in dispatch mode with transport "ours"; leave it out, or pack the data'
+            raise OptionError("decode_on", "ranks", problem)
+        if self.options.decode_in == "process" and self.options.workers:
+            problem = "worker processes are processes of their own already; use workers=0"
+            raise OptionError("decode_in", "process", problem)
+        if self.options.decode_on == "ranks" and self.options.workers:
+            problem = 'with decode_on="ranks" the reader has nothing to do that would need processes; use workers=0'
             raise OptionError("workers", self.options.workers, problem)
+
+    def evened(self, *, even_batches: bool) -> "Plan":
+        """Return the plan with another `even_batches`; where that cannot work this one, and warn."""
+        if even_batches == self.job.even_batches:
+            return self
+        other = replace(self, job=replace(self.job, even_batches=even_batches))
+        try:
+            other.check()
+        except OptionError as exc:
+            if self.job.rank == 0:
+                _log.warning("what join_uneven_inputs asks for is ignored: %s", exc)
+            return self
+        return other
+
+    def _check_given_batches(self) -> None:
+        if self.mode == "shard" or (self.with_accelerator and self.options.transport != "ours"):
+            problem = 'finished batches are sent by dispatch mode with transport "ours" only'
+            raise OptionError("batch_size", None, problem)
+
+    def _check_workers(self, source: SequenceSource | BatchSource) -> None:
+        if not self.is_linked:
+            problem = 'only dispatch mode with transport "ours" shares a sequence out among workers; use workers=0'
+        elif not shares_out(source):
+            problem = (
+                "each worker would read all of this source, since only torch's IterableDataset and webdataset "
+                "pipelines know of workers; use workers=0, or pack the data"
+            )
+        else:
+            return
+        raise OptionError("workers", self.options.workers, problem)
 
     def _check_uneven(self) -> None:
         problem = None
-        if self.mode == "dispatch":
-            problem = 'transport "stock" cannot send uneven portions; use even_batches=True or dispatch_batches=False'
-        elif self.job.accumulates:
+        if self.mode == "dispatch" and not self.is_linked:
+            problem = 'transport "stock" cannot send uneven portions; use even_batches=True or transport="ours"'
+        elif self.job.accumulation > 1:
             problem = (
                 "ranks end at different steps, so gradients that are accumulated over steps would not be synced "
                 "together at the end; use even_batches=True, drop_last=True or gradient_accumulation_steps=1"
@@ -102,62 +178,83 @@ class Plan:
         if problem is not None:
             raise OptionError("even_batches", False, problem)  # noqa: FBT003 - what was got
 
-    def begin(self, epoch: int) -> Passing:
-        """Return the batches of an epoch on this rank; nothing starts before the first is asked for."""
-        if self.schedule is not None and self.schedule.steps == 0:
-            return Passing(())
-        if not self.with_accelerator:
-            return plain_passing(self._parts(epoch, packed_for=None))
-        from stream.dispatch import stock_dispatch, stock_shard  # noqa: PLC0415 - who uses accelerate imports it
+    def facts(self, epoch: int, position: int) -> dict[str, str]:
+        """Return what must be equal on all ranks before a step is sent, in words."""
+        spec, options = self.spec, self.options
+        facts: dict[str, object] = {
+            "epoch": epoch,
+            "position": position,
+            "data": self._digest,
+            "rows": self.rows,
+            "batch_size": spec.batch_size,
+            "split_batches": self.job.split_batches,
+            "even_batches": self.job.even_batches,
+            "drop_last": spec.drop_last,
+            "image_size": spec.image_size,
+            "captions": spec.captions,
+            "shuffle": spec.shuffle,
+            "seed": spec.seed,
+            "window_shards": options.window_shards,
+            "decode_on": self.decodes_on,
+            "prefetch_steps": options.prefetch_steps,
+        }
+        return {name: repr(value) for name, value in facts.items()}
 
-        if self.mode == "shard":
-            return stock_shard(self._parts(epoch, packed_for=None), self.job)
-        return stock_dispatch(self._parts(epoch, packed_for=self.job.ranks), self.job)
-
-    def real_rows(self, step: int) -> int:
-        """Rows of a step without padding; only where the length is known."""
-        return 0 if self.schedule is None else self.schedule.real_rows(step)
-
-    def _is_sequence(self) -> bool:
-        return isinstance(self.source, SequenceSource)
-
-    def _parts(self, epoch: int, *, packed_for: int | None) -> LoaderParts:
-        workers = self.options.workers
-        finish = Finish(self._collator(1 if workers else self.decode_threads), packed_for)
-        ahead = Ahead(self.options.prefetch_steps, self.options.read_ahead_bytes)
-        if isinstance(self.source, SequenceSource):
-            cut = Cut(self.global_batch, self.job.ranks, self.spec.drop_last)
-            loaded = LoadedSteps(sequence_steps(self.source, cut, finish, ahead, epoch=epoch), finish)
-            return LoaderParts(dataset=loaded, pin_memory=self.pinned)
-        dataset, sampler = ShardDataset(self.source), self._sampler(self.source, epoch)
-        if workers:
-            return LoaderParts(
-                dataset=dataset,
-                sampler=sampler,
-                finish=finish,
-                workers=workers,
-                prefetch=self.options.prefetch_steps,
-                pin_memory=self.pinned,
-            )
-        loaded = LoadedSteps(row_steps(dataset, sampler, finish, ahead), finish)
-        return LoaderParts(dataset=loaded, pin_memory=self.pinned)
-
-    def _sampler(self, source: RowSource, epoch: int) -> StepSampler:
-        order = Order(
-            source.shard_rows(),
+    def place(self, epoch: int, position: int) -> Place:
+        """Return what a checkpoint says about a position."""
+        return Place(
+            digest=self._digest,
             shuffle=self.spec.shuffle,
             seed=self.spec.seed,
-            epoch=epoch,
             window_shards=self.options.window_shards,
+            captions=self.spec.captions,
+            epoch=epoch,
+            position=position,
         )
-        if self.schedule is None:
-            raise TypeError("a row source always has a schedule")
-        return StepSampler(order, self.schedule, epoch=epoch, rank=self.job.rank if self.mode == "shard" else None)
 
-    def _collator(self, threads: int) -> Collator:
-        resize = None
-        if self.spec.height_width is not None:
-            height, width = self.spec.height_width
-            resize = ResizeSpec(height, width, self.options.resize, self.options.interpolation)
-        limit = self.options.max_pixels or MAX_PIXELS
-        return Collator(CollateOptions(resize, threads, limit, self.collate))
+    def restored(self, state: object) -> Place:
+        """Return the place that a checkpoint tells of.
+
+        Raises:
+            OptionError: it is of other data or another order.
+        """
+        return Place.from_dict(state, now=self.place(0, 0))
+
+    def scheduler_steps(self, epochs: int, accumulation: int | None) -> int:
+        """See `StreamLoader.scheduler_steps`."""
+        each = self.job.accumulation if accumulation is None else accumulation
+        for name, value in (("epochs", epochs), ("accumulation", each)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(name, value, "must be a whole number, 1 or more")
+        if self.schedule is None:
+            raise TypeError("the source does not tell its length, so nobody knows how often the schedule is stepped")
+        optimizer_steps = epochs * -(-self.schedule.steps // each)  # accelerate syncs at the end of each epoch too
+        return optimizer_steps * (1 if self.job.split_batches else self.job.ranks)
+
+    @cached_property
+    def _digest(self) -> str:
+        if not isinstance(self.source, PackedSource):
+            return UNKNOWN
+        infos = self.source.reader.manifest.shardlist
+        return digest_of([(info.url, info.nsamples, info.xxh3_128) for info in infos])
+
+    def _is_sequence(self) -> bool:
+        return isinstance(self.source, SequenceSource | BatchSource)
+
+    @property
+    def resize(self) -> ResizeSpec | None:
+        """What images become; None: they keep their own sizes."""
+        if self.spec.height_width is None:
+            return None
+        height, width = self.spec.height_width
+        return ResizeSpec(height, width, self.options.resize, self.options.interpolation)
+
+    @property
+    def max_pixels(self) -> int:
+        """Pixels above which an image is refused."""
+        return self.options.max_pixels or MAX_PIXELS
+
+    def collator(self, threads: int, helper: Decoder | None = None) -> Collator:
+        """Return what makes batches of rows: in so many threads, or with their images decoded by a helper process."""
+        options = CollateOptions(self.resize, threads, self.max_pixels, self.collate, self.options.same_rows)
+        return Collator(options, helper)

@@ -7,6 +7,10 @@ A step is the next ``global_batch`` positions; rank r gets slice r of it. Only t
                         until it can be cut into equal slices: 5 rows, 2 ranks: 3 + 3
     even_batches=False  it is cut as it is: of k rows on n ranks the first ``k mod n`` ranks get one more;
                         a rank that would get none ends one step earlier
+
+An epoch that is taken up in its midst begins at position ``start``: its step 0 holds ``[start, start + global_batch)``,
+and padding is still made of the positions 0, 1, 2, ..., so that its last step is what it is without the interruption
+where ``start`` is a whole number of steps.
 """
 
 from typing import NamedTuple
@@ -31,7 +35,7 @@ class Slot(NamedTuple):
 
 
 class Schedule:
-    """The steps of one epoch, the same for every number of ranks. Immutable.
+    """The steps of one epoch, or of what is left of it, the same for every number of ranks. Immutable.
 
     Args:
         rows: Rows of the epoch, 0 or more.
@@ -39,24 +43,35 @@ class Schedule:
         ranks: Number of ranks; it must divide ``global_batch``.
         drop_last: See the module.
         even_batches: See the module; without meaning when ``drop_last`` is set.
+        start: Rows of the epoch that were delivered before, 0 to ``rows``; what follows counts from there.
 
     Attributes:
-        steps: Number of steps of the epoch, over all ranks.
-        remainder: Rows of the last step without its padding; 0 in an epoch without steps.
+        steps: Number of steps from ``start`` on, over all ranks.
+        remainder: Rows of the last step without its padding; 0 where there are no steps.
 
     Raises:
         OptionError: The batch cannot be split over the ranks, or a number is out of its bounds.
     """
 
-    __slots__ = ("_even", "_global_batch", "_left", "_ranks", "_rows", "remainder", "steps")
+    __slots__ = ("_even", "_global_batch", "_left", "_ranks", "_rows", "_start", "remainder", "steps")
 
-    def __init__(self, rows: int, *, global_batch: int, ranks: int, drop_last: bool, even_batches: bool = True) -> None:
-        _check_numbers(rows, global_batch, ranks)
+    def __init__(
+        self,
+        rows: int,
+        *,
+        global_batch: int,
+        ranks: int,
+        drop_last: bool,
+        even_batches: bool = True,
+        start: int = 0,
+    ) -> None:
+        _check_numbers(rows, global_batch, ranks, start)
         self._rows = rows
         self._global_batch = global_batch
         self._ranks = ranks
         self._even = even_batches
-        whole, left = divmod(rows, global_batch)
+        self._start = start
+        whole, left = divmod(rows - start, global_batch)
         self._left = 0 if drop_last else left
         self.steps = whole + (self._left > 0)
         self.remainder = self.real_rows(self.steps - 1) if self.steps else 0
@@ -85,7 +100,7 @@ class Schedule:
             IndexError: There is no such step.
         """
         real = self.real_rows(step)
-        start = step * self._global_batch
+        start = self._start + step * self._global_batch
         positions = np.arange(start, start + real, dtype=np.int64)
         padding = -real % self._ranks if self._even else 0
         if not padding:
@@ -114,9 +129,11 @@ def slots(order: Order, positions: Integers) -> list[Slot]:
     return list(map(Slot, positions.tolist(), order.rows_at(positions).tolist()))
 
 
-def _check_numbers(rows: int, global_batch: int, ranks: int) -> None:
+def _check_numbers(rows: int, global_batch: int, ranks: int, start: int) -> None:
     if rows < 0:
         raise OptionError("rows", rows, "must be 0 or more")
+    if not 0 <= start <= rows:
+        raise OptionError("start", start, f"must be one of the positions 0 to {rows} of an epoch of {rows} rows")
     if ranks < 1:
         raise OptionError("ranks", ranks, "must be 1 or more")
     if global_batch < 1:

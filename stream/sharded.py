@@ -6,11 +6,11 @@ Shard mode runs them in torch's DataLoader for its own rows; dispatch mode's wor
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from stream.order import Order
 from stream.schedule import Schedule, Slot, slots
-from stream.sources import RowSource
+from stream.sources import BatchSource, RowSource, SequenceSource
 
 
 class Step(NamedTuple):
@@ -76,3 +76,41 @@ class ShardDataset(Dataset[Any]):
             except Exception as exc:  # noqa: BLE001 - raised where the batch arrives
                 return Failed(exc)
         return self.source.rows([Slot(row, row) for row in wanted], epoch=0)
+
+
+class ShownSampler:
+    """What a loader shows as its `batch_sampler`: `accelerator.join_uneven_inputs` overrides its `even_batches`.
+
+    Batches are not made of it.
+    """
+
+    def __init__(self, *, batch_size: int | None, drop_last: bool, even_batches: bool) -> None:
+        self.batch_size, self.drop_last, self.even_batches = batch_size, drop_last, even_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse what would read raw rows in storage order, on every rank.
+
+        Raises:
+            TypeError: always; accelerate's `skip_first_batches` comes here.
+        """
+        raise TypeError(
+            "a StreamLoader makes its steps itself; to skip some write loader.skip(steps), not skip_first_batches"
+        )
+
+
+class SequenceDataset(IterableDataset[Any]):
+    """A user's iterable as torch knows datasets."""
+
+    def __init__(self, iterable: Any) -> None:  # noqa: ANN401 - duck-typed
+        super().__init__()
+        self.iterable = iterable
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.iterable)
+
+
+def dataset_of(source: RowSource | SequenceSource | BatchSource) -> ShardDataset | SequenceDataset:
+    """Return what a loader over this source shows as its `dataset`."""
+    return (
+        SequenceDataset(source.iterable) if isinstance(source, SequenceSource | BatchSource) else ShardDataset(source)
+    )

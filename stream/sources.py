@@ -1,23 +1,24 @@
 """What the loader reads: rows with an index (our shards, a map-style Dataset), or one sequence (an iterable).
 
 A *row source* knows how many rows it has and brings any of them; a *sequence source* can only be read from its
-beginning, so nothing about its order is ours.
+beginning, so nothing about its order is ours; a *batch source* is a sequence of finished batches.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 from shards.dataset import DatasetReader
 from shards.sample import Sample
 from stream.captions import pick, suffixes_for
 from stream.collate import Item
 from stream.errors import OptionError, SourceError
-from stream.options import BatchSpec
+from stream.foreign import one_pass, tell_epoch
+from stream.options import BatchSpec, CaptionPolicy
 from stream.schedule import Slot
+from stream.tars import Tars, names_tars
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp")
 
@@ -35,12 +36,35 @@ class RowSource(Protocol):
         """Return about how many bytes `rows` will read for these slots."""
 
 
+class Picking(NamedTuple):
+    """How a sample of our shards becomes a row: the caption policy and what its draws depend on."""
+
+    captions: CaptionPolicy
+    seed: int
+    epoch: int
+
+    def item(self, sample: Sample, *, number: int, url: str, position: int, caption: int | None) -> Item:
+        """Return the row of a sample; `number` is its global row, `url` that of its shard, `caption` as in `pick`.
+
+        Raises:
+            SourceError: the sample lacks its image or its captions.
+        """
+        for suffix in IMAGE_SUFFIXES:
+            if suffix in sample.parts:
+                break
+        else:
+            parts = ", ".join(sample.parts) or "none"
+            raise SourceError(sample.key, f"the sample has no image part ({', '.join(IMAGE_SUFFIXES)}), only {parts}")
+        text = pick(sample, self.captions, seed=self.seed, epoch=self.epoch, position=position, caption=caption)
+        return Item(sample.key, sample.parts[suffix], f"shard {url}: {sample.key}.{suffix}", text, number)
+
+
 class PackedSource:
     """Our shards. A row is a sample, with captions "each" one caption of a sample."""
 
     def __init__(self, reader: DatasetReader, *, spec: BatchSpec) -> None:
         self.reader, self._captions, self._seed = reader, spec.captions, spec.seed
-        self._suffixes = (*IMAGE_SUFFIXES, *suffixes_for(spec.captions))
+        self.suffixes = (*IMAGE_SUFFIXES, *suffixes_for(spec.captions))
 
     def __len__(self) -> int:
         return sum(self.shard_rows())
@@ -57,25 +81,30 @@ class PackedSource:
             ShardsError, FileNotFoundError: the shards cannot be read.
             SourceError: a sample lacks its image or its captions.
         """
-        located = [self._sample_of(slot.row) for slot in slots]
+        located = [self.sample_of(slot.row) for slot in slots]
         wanted = list(dict.fromkeys(sample for sample, _ in located))
-        found = dict(zip(wanted, self.reader.read(wanted, suffixes=self._suffixes), strict=True))
+        found = dict(zip(wanted, self.reader.read(wanted, suffixes=self.suffixes), strict=True))
+        picking, manifest = self.picking(epoch), self.reader.manifest
         items: list[Any] = []
         for slot, (number, caption) in zip(slots, located, strict=True):
-            sample = found[number]
-            name, image = self._image(number, sample)
-            text = pick(sample, self._captions, seed=self._seed, epoch=epoch, position=slot.position, caption=caption)
-            items.append(Item(sample.key, image, name, text, number))
+            url = f"{self.reader.url}/{manifest.shardlist[manifest.locate(number)[0]].url}"
+            position = slot.position
+            items.append(picking.item(found[number], number=number, url=url, position=position, caption=caption))
         return items
 
     def cost(self, slots: Sequence[Slot]) -> int:
         """Return the bytes of the samples, taking each for its shard's average."""
         infos = self.reader.manifest.shardlist
-        samples = {self._sample_of(slot.row)[0] for slot in slots}
+        samples = {self.sample_of(slot.row)[0] for slot in slots}
         shards_hit = [infos[self.reader.manifest.locate(sample)[0]] for sample in samples]
         return sum(info.filesize // info.nsamples for info in shards_hit)
 
-    def _sample_of(self, row: int) -> tuple[int, int | None]:
+    def picking(self, epoch: int) -> Picking:
+        """Return how samples become rows in an epoch."""
+        return Picking(self._captions, self._seed, epoch)
+
+    def sample_of(self, row: int) -> tuple[int, int | None]:
+        """Return the sample behind a row, and which of its captions the row is (None: as the policy says)."""
         if self._captions != "each":
             return row, None
         manifest = self.reader.manifest
@@ -83,21 +112,13 @@ class PackedSource:
         in_shard, caption = self.reader.index(shard_no).caption_row(number)
         return manifest.first_row(shard_no) + in_shard, caption
 
-    def _image(self, number: int, sample: Sample) -> tuple[str, memoryview]:
-        for suffix in IMAGE_SUFFIXES:
-            if suffix in sample.parts:
-                shard_no, _ = self.reader.manifest.locate(number)
-                shard = self.reader.manifest.shardlist[shard_no].url
-                return f"shard {self.reader.url}/{shard}: {sample.key}.{suffix}", sample.parts[suffix]
-        parts = ", ".join(sample.parts) or "none"
-        raise SourceError(sample.key, f"the sample has no image part ({', '.join(IMAGE_SUFFIXES)}), only {parts}")
-
 
 class MapSource:
     """Any map-style Dataset: one shard of `len(dataset)` rows."""
 
     def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - duck-typed, as torch does
         self.dataset = dataset
+        self._told: int | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -106,8 +127,14 @@ class MapSource:
         """Return the dataset's length."""
         return [len(self.dataset)]
 
-    def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:  # noqa: ARG002 - the protocol's signature
-        """Return what the dataset gives for these rows, by `__getitems__` where it has that."""
+    def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
+        """Return what the dataset gives for these rows, by `__getitems__` where it has that.
+
+        A dataset with `set_epoch` hears of each new epoch first, in every process that reads it.
+        """
+        if self._told != epoch:
+            self._told = epoch
+            tell_epoch(self.dataset, epoch)
         numbers = [slot.row for slot in slots]
         if getattr(self.dataset, "__getitems__", None):
             return list(self.dataset.__getitems__(numbers))
@@ -119,18 +146,24 @@ class MapSource:
 
 
 class SequenceSource:
-    """Any iterable, such as a webdataset pipeline: read from its beginning by the reader alone."""
+    """Any iterable of rows, such as a webdataset pipeline: read from its beginning, beside the reader alone.
+
+    In one of torch's worker processes it gives that worker's part: torch's IterableDatasets and webdataset's pipelines
+    know which worker they are in, see `shares_out`.
+    """
 
     def __init__(self, iterable: Iterable[Any], *, spec: BatchSpec) -> None:
         self.iterable, self._captions, self._seed = iterable, spec.captions, spec.seed
 
     def rows(self, *, epoch: int) -> Iterator[Any]:
-        """Yield the rows of one pass: `Item`s where a row holds an encoded image, else what the source gave."""
-        set_epoch = getattr(self.iterable, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
-        for position, row in enumerate(as_seen_by_one_process(self.iterable)):
-            yield self._item(row, position, epoch)
+        """Yield the rows of one pass: `Item`s where a row holds an encoded image, else what the source gave.
+
+        A row's position, which random captions are drawn from, differs from that of any row of another worker.
+        """
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        for number, row in enumerate(one_pass(self.iterable, epoch=epoch)):
+            yield self._item(row, number * workers + worker, epoch)
 
     def _item(self, row: Any, position: int, epoch: int) -> Any:  # noqa: ANN401 - foreign rows
         if not isinstance(row, Mapping) or "__key__" not in row:
@@ -145,6 +178,31 @@ class SequenceSource:
         return Item(sample.key, memoryview(row[image]), name, text, position)
 
 
+class BatchSource:
+    """Any iterable of finished batches: a pipeline that ends in `.batched()`, a DataLoader, an own batch maker."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self.iterable = iterable
+
+    def batches(self, *, epoch: int) -> Iterator[Any]:
+        """Yield the batches of one pass, in a worker process those of its part, as the source made them."""
+        yield from one_pass(self.iterable, epoch=epoch)
+
+
+def open_any(
+    source: Any,  # noqa: ANN401 - a URL or anything iterable
+    *,
+    spec: BatchSpec,
+    read: Callable[[str], DatasetReader],
+) -> "RowSource | SequenceSource | BatchSource":
+    """Return the source behind what the user gave: of finished batches where no batch size is given, else of rows.
+
+    Raises:
+        OptionError: it is not what the batch size says.
+    """
+    return open_batches(source) if spec.batch_size is None else open_source(source, spec=spec, read=read)
+
+
 def open_source(
     source: Any,  # noqa: ANN401 - a URL or anything iterable
     *,
@@ -154,47 +212,44 @@ def open_source(
     """Return the source behind what the user gave; `read` opens a dataset of ours by its URL.
 
     Raises:
-        OptionError: it is neither the URL of a packed dataset nor a dataset.
+        OptionError: it is neither the URL of a packed dataset or of tars, nor a dataset.
     """
     if isinstance(source, str | os.PathLike):
         url = os.fspath(source)
-        if url.endswith(".tar") or "{" in url:
-            problem = "give the folder or the manifest of a packed dataset, or a webdataset.WebDataset over these tars"
-            raise OptionError("source", url, problem)
-        return PackedSource(read(url), spec=spec)
+        return SequenceSource(Tars(url), spec=spec) if names_tars(url) else PackedSource(read(url), spec=spec)
     # An IterableDataset inherits a __getitem__ that only raises, and may have a length
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):
         return MapSource(source)
-    if isinstance(source, Iterator):
-        problem = "an iterator can be read once, so a second epoch would be empty; give what it was made from"
-        raise OptionError("source", source, problem)
+    _refuse_iterator(source)
     if isinstance(source, Iterable):
         return SequenceSource(source, spec=spec)
     raise OptionError("source", source, "give a dataset's URL, a Dataset, or an iterable such as a webdataset pipeline")
 
 
-def as_seen_by_one_process(iterable: Iterable[Any]) -> Iterable[Any]:
-    """Return the iterable as a job of one process would read it.
+def open_batches(source: Any) -> BatchSource:  # noqa: ANN401 - anything iterable
+    """Return the source of finished batches behind what the user gave.
 
-    webdataset's pipelines split their shards by rank (`split_by_node`) or refuse several ranks
-    (`single_node_only`, the default). Only one process reads here, so a copy without those stages is read instead;
-    else it would lose (n-1)/n of the data. Pipelines inside a pipeline or a DataLoader (webdataset's `WebLoader`) are
-    treated alike.
+    Raises:
+        OptionError: it gives samples, or nothing.
     """
-    if isinstance(iterable, DataLoader):
-        loader, dataset = copy(iterable), cast("Iterable[Any]", iterable.dataset)
-        loader.__dict__["dataset"] = as_seen_by_one_process(dataset)  # torch refuses to assign it
-        return loader
-    stages = getattr(iterable, "pipeline", None)
-    if not isinstance(stages, list):
-        return iterable
-    from webdataset import DataPipeline, shardlists  # noqa: PLC0415 - only who uses it pays for its import
+    if isinstance(source, str | os.PathLike):
+        raise OptionError("source", source, "gives samples, no batches; say with batch_size= how many make one")
+    _refuse_iterator(source)
+    if not isinstance(source, Iterable):
+        raise OptionError("source", source, "give an iterable of batches, such as a pipeline that ends in .batched()")
+    return BatchSource(source)
 
-    if not isinstance(iterable, DataPipeline):
-        return iterable
-    by_rank = (shardlists.single_node_only, shardlists.split_by_node)
-    kept = [stage for stage in stages if not any(stage is splitter for splitter in by_rank)]
-    alone: Any = copy(iterable)  # keeps what the user set: repetitions, length, a subclass
-    alone.pipeline = [as_seen_by_one_process(stage) for stage in kept]
-    pipeline: Iterable[Any] = alone
-    return pipeline
+
+def _refuse_iterator(source: object) -> None:
+    if isinstance(source, Iterator):
+        problem = "an iterator can be read once, so a second epoch would be empty; give what it was made from"
+        raise OptionError("source", source, problem)
+
+
+def shares_out(source: SequenceSource | BatchSource) -> bool:
+    """Tell whether the worker processes of one reader share this source out among them.
+
+    torch's IterableDatasets are asked to (`get_worker_info`), webdataset's pipelines do; of any other iterable each
+    worker would read all.
+    """
+    return isinstance(source.iterable, IterableDataset)

@@ -7,7 +7,6 @@ runs `ShardDataset`, `StepSampler` and `Finish` in worker processes. Both give t
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, islice
 from multiprocessing.reduction import ForkingPickler
 from traceback import extract_tb
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shards.errors import ShardsError
 from stream.collate import Collator
+from stream.cuts import Cut, cut_items
 from stream.errors import SourceError, StreamError
 from stream.plain import pack, pack_fault
 from stream.read_ahead import ReadAhead
@@ -100,31 +100,17 @@ def row_steps(dataset: ShardDataset, sampler: StepSampler, finish: Finish, ahead
     )
 
 
-class Cut(NamedTuple):
-    """How a sequence of unknown length is cut into steps, see `Schedule`."""
-
-    global_batch: int
-    ranks: int
-    drop_last: bool
-
-
 def sequence_steps(
-    source: SequenceSource, cut: Cut, finish: Finish, ahead: Ahead, *, epoch: int
+    source: SequenceSource, cut: Cut, finish: Finish, ahead: Ahead, *, epoch: int, start: int = 0
 ) -> ReadAhead[Loaded, Any]:
-    """Load the steps of a sequence source ahead; its rows are taken in order by one thread."""
-    return ReadAhead(finish, _cut(source.rows(epoch=epoch), cut), depth=ahead.steps)
+    """Load the steps behind a sequence's first `start` rows ahead; one thread takes its rows in order."""
+    return ReadAhead(finish, _cut(source.rows(epoch=epoch), cut, start), depth=ahead.steps)
 
 
-def _cut(rows: Iterator[Any], cut: Cut) -> Iterator[Loaded]:
-    """Cut rows into steps; the last one is padded to a multiple of the ranks with the epoch's first rows, cyclic."""
-    first: list[Any] = list(islice(rows, cut.ranks))
-    rows = chain(first, rows)
-    while step := list(islice(rows, cut.global_batch)):
-        real = len(step)
-        if real < cut.global_batch and cut.drop_last:
-            return
-        padding = -real % cut.ranks
-        yield Loaded(step + [first[i % len(first)] for i in range(padding)], real)
+def _cut(rows: Iterator[Any], cut: Cut, start: int) -> Iterator[Loaded]:
+    """Cut rows into steps whose portions lie one behind the other, padding last."""
+    for step in cut_items(rows, cut, start=start):
+        yield Loaded([row for portion in step.portions for row in portion], step.real)
 
 
 def _raisable(error: Exception) -> Exception:

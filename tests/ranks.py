@@ -60,10 +60,21 @@ def start_ranks(program: str, ranks: int, config: object, folder: Path, *, limit
 
 def left_behind() -> list[str]:
     """Threads of this process that the project started, and its child processes."""
-    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("stream-")]
-    children = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stream-")] + child_processes()
+
+
+def child_processes() -> list[str]:
+    """Processes that this one started, by their command lines."""
+    children = [_command(child) for child in psutil.Process().children(recursive=True)]
     # Python's own helper of started (not forked) processes lives as long as the interpreter
-    return threads + [child for child in children if "multiprocessing.resource_tracker" not in child]
+    return [child for child in children if "multiprocessing.resource_tracker" not in child]
+
+
+def _command(child: psutil.Process) -> str:
+    try:
+        return " ".join(child.cmdline())
+    except psutil.NoSuchProcess:  # it ended just now, and may still have to be reaped
+        return f"process {child.pid}, which has ended"
 
 
 def soon_left_behind(limit_s: float = 20.0) -> list[str]:

@@ -65,8 +65,8 @@ def test_the_job_is_what_the_accelerator_says(said):
 
 def test_the_job_knows_whether_batches_are_moved_and_gradients_accumulated():
     job = job_of(Accelerator(cpu=True, device_placement=False, gradient_accumulation_steps=2))
-    assert (job.on_device, job.accumulates) == (False, True)
-    assert not job_of(Accelerator(cpu=True, gradient_accumulation_steps=1)).accumulates
+    assert (job.on_device, job.accumulation) == (False, 2)
+    assert job_of(Accelerator(cpu=True, gradient_accumulation_steps=1)).accumulation == 1
 
 
 def test_prepared_is_the_very_object_that_was_prepared():

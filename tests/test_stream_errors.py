@@ -8,11 +8,14 @@ import pytest
 import stream.errors
 from stream.errors import (
     DecodeError,
+    LinkError,
     NotPreparedError,
     OptionError,
     RankError,
+    SlabError,
     SourceError,
     StreamError,
+    WaitError,
 )
 
 CASES = [
@@ -43,6 +46,21 @@ CASES = [
         RankError(1, 7, "its collate returned 3 rows instead of 4"),
         {"rank": 1, "step": 7, "problem": "its collate returned 3 rows instead of 4"},
         "rank 1, step 7: its collate returned 3 rows instead of 4",
+    ),
+    (
+        SlabError("memory file 2, byte 64", "expected span 5, found 9"),
+        {"where": "memory file 2, byte 64", "problem": "expected span 5, found 9"},
+        "memory file 2, byte 64: expected span 5, found 9",
+    ),
+    (
+        LinkError(3, "the other side has closed it"),
+        {"peer": 3, "problem": "the other side has closed it"},
+        "link to rank 3: the other side has closed it",
+    ),
+    (
+        WaitError(1, 4, 2.5, "stream-feed: in select"),
+        {"rank": 1, "step": 4, "seconds": 2.5, "stacks": "stream-feed: in select"},
+        "rank 1 has waited 2.5 s for step 4, more than timeout_s allows; its threads:\nstream-feed: in select",
     ),
 ]
 IDS = [type(error).__name__ for error, _, _ in CASES]

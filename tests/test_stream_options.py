@@ -37,7 +37,14 @@ def test_the_defaults():
         "decode_threads": None,
         "read_ahead_bytes": 256 * 2**20,
         "max_pixels": None,
-        "transport": "stock",
+        "transport": "ours",
+        "decode_on": None,
+        "decode_in": "thread",
+        "same_rows": True,
+        "warn_after_s": 30.0,
+        "timeout_s": None,
+        "port": 0,
+        "same_host": True,
         "verify": True,
     }
 
@@ -76,15 +83,24 @@ GOOD = [
     *[("captions", value) for value in ("first", "random", "all", "each")],
     *[("shuffle", value) for value in (None, "window", "full")],
     ("batch_size", 1),
+    ("batch_size", None),
     ("window_shards", 1),
     ("seed", 2**63 - 1),
     ("drop_last", True),
     ("workers", 4),
-    ("prefetch_steps", 1),
+    ("prefetch_steps", 2),
     ("pin_memory", False),
     ("decode_threads", 1),
     ("read_ahead_bytes", 1),
     ("max_pixels", 1),
+    *[("transport", value) for value in ("ours", "stock")],
+    *[("decode_on", value) for value in (None, "ranks", "reader")],
+    *[("decode_in", value) for value in ("thread", "process")],
+    ("same_rows", False),
+    *[("warn_after_s", value) for value in (1, 0.5)],
+    *[("timeout_s", value) for value in (None, 1, 0.5)],
+    *[("port", value) for value in (0, 1, 65535)],
+    ("same_host", False),
     ("verify", False),
 ]
 
@@ -94,8 +110,9 @@ def test_good_values_are_kept(name, value):
     assert getattr(make(**{name: value}), name) == value
 
 
+FLAGS = ("drop_last", "pin_memory", "verify", "same_rows", "same_host")
 BAD = [
-    *[("batch_size", value) for value in (0, -1, True, 8.0, "8", None)],
+    *[("batch_size", value) for value in (0, -1, True, 8.0, "8")],
     *[("image_size", value) for value in (0, True, 224.0, (224,), (224, 0), (1, 2, 3), [224, 224], "224")],
     *[("resize", value) for value in ("crop", None, ["squash"])],
     *[("interpolation", value) for value in ("nearest", 2)],
@@ -103,13 +120,18 @@ BAD = [
     *[("shuffle", value) for value in (True, False, "none", 1)],
     *[("window_shards", value) for value in (0, 4.0, None, True)],
     *[("seed", value) for value in (-1, 2**63, None, 0.0, False)],
-    *[(name, value) for name in ("drop_last", "pin_memory", "verify") for value in (0, 1, None, "yes")],
+    *[(name, value) for name in FLAGS for value in (0, 1, None, "yes")],
     *[("workers", value) for value in (-1, True, None)],
     *[("prefetch_steps", value) for value in (0, True, None)],
     *[("decode_threads", value) for value in (0, True, "2")],
     *[("read_ahead_bytes", value) for value in (0, 1e6, None)],
     *[("max_pixels", value) for value in (0, float("inf"))],
     *[("transport", value) for value in ("ring", None)],
+    *[("decode_on", value) for value in ("rank", True, ["ranks"])],
+    *[("decode_in", value) for value in ("threads", None)],
+    *[("warn_after_s", value) for value in (0, -1, True, None, "30", float("inf"), float("nan"))],
+    *[("timeout_s", value) for value in (0, -1, True, "30", float("inf"), float("nan"))],
+    *[("port", value) for value in (-1, 65536, True, None, 80.0)],
 ]
 
 
@@ -130,7 +152,21 @@ def test_the_message_says_what_to_write():
     assert str(caught.value) == 'shuffle=True: must be one of "window", "full", or None for storage order'
     with pytest.raises(OptionError) as caught:
         make(batch_size=0)
-    assert str(caught.value) == "batch_size=0: must be a whole number of rows, 1 or more"
+    assert str(caught.value) == (
+        "batch_size=0: must be a whole number of rows, 1 or more, or None for a source that gives finished batches"
+    )
+
+
+def test_one_step_ahead_is_enough_for_the_stock_transport_only():
+    assert make(prefetch_steps=1, transport="stock").prefetch_steps == 1
+    with pytest.raises(OptionError, match=r'prefetch_steps=1: transport "ours" .* use 2 or more'):
+        make(prefetch_steps=1)
+
+
+def test_every_option_has_a_good_and_a_bad_value_among_the_cases():
+    names = SPEC | {f.name for f in fields(StreamOptions)}
+    assert {name for name, _ in BAD} == names
+    assert {name for name, _ in GOOD} == names - {"image_size"}  # which is converted, see above
 
 
 def test_resize_has_the_same_words_where_it_is_done():

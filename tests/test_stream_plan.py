@@ -5,13 +5,13 @@ import torch
 from torch.utils.data import IterableDataset
 
 from packed import SIZE, make_packed
-from ranks import left_behind
 from shards.dataset import DatasetReader
 from stream.errors import OptionError
 from stream.job import Job
 from stream.options import BatchSpec, StreamOptions
 from stream.plan import Plan
-from stream.sources import MapSource, PackedSource, SequenceSource
+from stream.sources import BatchSource, MapSource, PackedSource, SequenceSource
+from stream.state import UNKNOWN
 
 SAMPLES = 20
 
@@ -27,18 +27,23 @@ class Numbers(IterableDataset):
 
 
 def plan_of(kind, *, job=None, options=None, **spec):
-    """A plan over a source of some kind: the URL of a packed dataset, "map" or "sequence"."""
-    made = BatchSpec(**{"batch_size": 4, "image_size": SIZE, **spec})
-    source = {"map": lambda: MapSource(range(SAMPLES)), "sequence": lambda: SequenceSource(Numbers(), spec=made)}
+    """A plan over a source of some kind: the URL of a packed dataset, "map", "sequence" or "batches".
+
+    With a job it is one with an Accelerator.
+    """
+    made = BatchSpec(**{"batch_size": None if kind == "batches" else 4, "image_size": SIZE, **spec})
+    source = {
+        "map": lambda: MapSource(range(SAMPLES)),
+        "sequence": lambda: SequenceSource(Numbers(), spec=made),
+        "batches": lambda: BatchSource(Numbers()),
+    }
     opened = source.get(kind, lambda: PackedSource(DatasetReader(kind), spec=made))()
-    return Plan(opened, made, StreamOptions(**(options or {})), list, Job(**(job or {})), with_accelerator=False)
+    accelerated = job is not None
+    return Plan(opened, made, StreamOptions(**(options or {})), list, Job(**(job or {})), with_accelerator=accelerated)
 
 
-def rows_of(plan, epoch=0):
-    passing = plan.begin(epoch)
-    rows = [row for batch, _ in passing for row in batch]
-    passing.close()
-    return rows
+STOCK = {"transport": "stock"}
+SHARD = {"dispatch_batches": False}
 
 
 @pytest.mark.parametrize(("said", "mode"), [(True, "dispatch"), (False, "shard"), (None, "dispatch")])
@@ -60,7 +65,26 @@ def test_rows_and_steps_are_known_from_the_manifest_alone(made):
 
 def test_a_sequence_does_not_tell_its_length():
     plan = plan_of("sequence")
-    assert (plan.rows, plan.schedule, plan.real_rows(0)) == (None, None, 0)
+    assert (plan.rows, plan.schedule, plan.schedule_from(4)) == (None, None, None)
+
+
+def test_what_is_left_of_an_epoch_is_counted_from_a_position():
+    plan = plan_of("map", batch_size=8)
+    assert (plan.schedule.steps, plan.schedule_from(8).steps, plan.schedule_from(SAMPLES).steps) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "spec", "size"),
+    [
+        ("map", {"ranks": 2, "split_batches": True}, {}, 4),
+        ("map", {"ranks": 2, "split_batches": False}, {}, 8),
+        ("batches", {"ranks": 2, "split_batches": True}, {}, 1),
+        ("batches", {"ranks": 2, "split_batches": False}, {}, 2),
+        ("batches", None, {}, 1),
+    ],
+)
+def test_a_step_moves_the_position_by_its_rows_or_by_the_batches_that_it_takes(kind, job, spec, size):
+    assert plan_of(kind, job=job, **spec).step_size == size
 
 
 def test_nothing_is_opened_to_check_a_plan():
@@ -77,8 +101,8 @@ def test_a_batch_per_rank_can_always_be_split():
 
 
 def test_uneven_portions_are_refused_where_they_cannot_be_sent():
-    with pytest.raises(OptionError, match=r'even_batches=False: transport "stock".*dispatch_batches=False'):
-        plan_of("map", job={"ranks": 2, "even_batches": False}).check()
+    with pytest.raises(OptionError, match=r'even_batches=False: transport "stock".*transport="ours"'):
+        plan_of("map", job={"ranks": 2, "even_batches": False}, options=STOCK).check()
 
 
 UNEVEN = {"ranks": 2, "even_batches": False}
@@ -88,24 +112,106 @@ UNEVEN = {"ranks": 2, "even_batches": False}
     ("job", "spec"),
     [
         ({**UNEVEN, "dispatch_batches": False}, {}),  # each rank reads for itself
-        (UNEVEN, {"drop_last": True}),  # no portion is uneven
+        (UNEVEN, {}),  # each rank is sent its own portion
+        ({**UNEVEN, "accumulation": 2}, {"drop_last": True}),  # no portion is uneven
         ({**UNEVEN, "ranks": 1}, {}),
-        ({**UNEVEN, "dispatch_batches": False, "accumulates": True}, {"drop_last": True}),
-        ({"ranks": 2, "dispatch_batches": False, "accumulates": True}, {}),
+        ({"ranks": 2, "accumulation": 2}, {}),
     ],
 )
 def test_uneven_portions_are_allowed_where_they_do_no_harm(job, spec):
     plan_of("map", job=job, **spec).check()
 
 
-def test_uneven_portions_are_refused_together_with_gradient_accumulation():
+@pytest.mark.parametrize("mode", [True, False])
+def test_uneven_portions_are_refused_together_with_gradient_accumulation(mode):
     with pytest.raises(OptionError, match="gradients that are accumulated"):
-        plan_of("map", job={**UNEVEN, "dispatch_batches": False, "accumulates": True}).check()
+        plan_of("map", job={**UNEVEN, "dispatch_batches": mode, "accumulation": 2}).check()
 
 
-def test_a_sequence_cannot_be_read_by_workers():
-    with pytest.raises(OptionError, match=r"workers=2: .*use workers=0"):
-        plan_of("sequence", options={"workers": 2}).check()
+def test_even_batches_can_be_overridden_for_an_iteration():
+    plan = plan_of("map", job={"ranks": 2})
+    other = plan.evened(even_batches=False)
+    assert (plan.job.even_batches, other.job.even_batches) == (True, False)
+    assert plan.evened(even_batches=True) is plan
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "words"),
+    [({"accumulation": 2}, {}, "gradients that are accumulated"), ({}, STOCK, 'transport "stock"')],
+)
+def test_an_override_that_cannot_work_is_ignored_with_a_warning_of_the_main_process(caplog, job, options, words):
+    plan = plan_of("map", job={"ranks": 2, **job}, options=options)
+    assert plan.evened(even_batches=False) is plan
+    [record] = caplog.records
+    assert "join_uneven_inputs" in record.getMessage()
+    assert words in record.getMessage()
+    other = plan_of("map", job={"ranks": 2, "rank": 1, **job}, options=options)
+    assert other.evened(even_batches=False) is other
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(("job", "options"), [(None, {}), ({}, STOCK)])
+def test_workers_share_a_sequence_out_only_where_ours_dispatches_it(job, options):
+    with pytest.raises(OptionError, match=r"workers=2: only dispatch mode .*use workers=0"):
+        plan_of("sequence", job=job, options={"workers": 2, **options}).check()
+    plan_of("sequence", job={}, options={"workers": 2}).check()
+
+
+def test_workers_are_refused_for_an_iterable_that_does_not_know_of_them():
+    spec = BatchSpec(batch_size=4)
+    options = StreamOptions(workers=2)
+    plan = Plan(SequenceSource([1, 2], spec=spec), spec, options, None, Job(), with_accelerator=True)
+    with pytest.raises(OptionError, match="workers=2: each worker would read all of this source"):
+        plan.check()
+
+
+@pytest.mark.parametrize(("job", "options"), [(SHARD, {}), ({}, STOCK)])
+def test_finished_batches_are_sent_by_our_dispatcher_only(job, options):
+    with pytest.raises(OptionError, match=r"batch_size=None|mode='shard'"):
+        plan_of("batches", job=job, options=options).check()
+    plan_of("batches", job={}).check()
+    plan_of("batches").check()
+
+
+def test_finished_batches_have_no_size():
+    plan = plan_of("batches", job={})
+    with pytest.raises(TypeError, match="their size is not known"):
+        plan.global_batch  # noqa: B018 - asking is the test
+
+
+# --- where it is decoded ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "options", "linked", "where"),
+    [
+        ("packed", {}, {}, True, "ranks"),
+        ("packed", {}, {"decode_on": "reader"}, True, "reader"),
+        ("packed", {}, {"workers": 2}, True, "reader"),
+        ("packed", {}, STOCK, False, "reader"),
+        ("packed", SHARD, {}, False, "reader"),
+        ("packed", None, {}, False, "reader"),
+        ("map", {}, {}, True, "reader"),
+        ("sequence", {}, {}, True, "reader"),
+        ("batches", None, {}, True, "reader"),
+    ],
+)
+def test_packed_shards_are_decoded_on_the_ranks_that_ours_links(made, kind, job, options, linked, where):
+    plan = plan_of(made.url if kind == "packed" else kind, job=job, options=options)
+    plan.check()
+    assert (plan.is_linked, plan.decodes_on) == (linked, where)
+
+
+@pytest.mark.parametrize(("kind", "job", "options"), [("map", {}, {}), ("packed", SHARD, {}), ("packed", {}, STOCK)])
+def test_decoding_on_the_ranks_is_refused_where_no_encoded_rows_are_sent(made, kind, job, options):
+    plan = plan_of(made.url if kind == "packed" else kind, job=job, options={"decode_on": "ranks", **options})
+    with pytest.raises(OptionError, match="decode_on='ranks': needs packed shards"):
+        plan.check()
+
+
+def test_decoding_on_the_ranks_needs_no_workers(made):
+    with pytest.raises(OptionError, match=r"workers=2: .*nothing to do"):
+        plan_of(made.url, job={}, options={"decode_on": "ranks", "workers": 2}).check()
 
 
 @pytest.mark.parametrize(
@@ -144,24 +250,66 @@ def test_memory_is_pinned_only_where_there_is_an_accelerator_to_pin_for(monkeypa
     assert plan_of("map", options={"pin_memory": wanted}).pinned == pinned
 
 
-def test_an_epoch_is_every_row_once_in_another_order_each_time():
-    epochs = [rows_of(plan_of("map", shuffle="full"), epoch) for epoch in (0, 1, 0)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(SAMPLES))
-    assert epochs[0] == epochs[2] != epochs[1]
+# --- places and schedules --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_beginning_an_epoch_starts_nothing(made, workers):
-    passing = plan_of(made.url, options={"workers": workers}).begin(0)
-    assert left_behind() == []
-    passing.close()
-    assert list(passing) == []
+def test_a_place_of_packed_shards_tells_which_data_it_is_of(made):
+    place = plan_of(made.url).place(3, 8)
+    assert (place.epoch, place.position) == (3, 8)
+    assert place.digest != UNKNOWN
+    assert plan_of("map").place(0, 0).digest == UNKNOWN
 
 
-def test_an_epoch_without_steps_is_empty():
-    assert rows_of(plan_of("map", batch_size=64, drop_last=True)) == []
+def test_a_place_comes_back(made):
+    plan = plan_of(made.url)
+    place = plan.place(3, 8)
+    assert plan.restored(place.to_dict()) == place
 
 
-def test_real_rows_are_those_of_the_schedule():
-    plan = plan_of("map", job={"ranks": 3, "split_batches": False}, batch_size=2)
-    assert [plan.real_rows(step) for step in range(plan.schedule.steps)] == [6, 6, 6, 2]
+@pytest.mark.parametrize(("spec", "field"), [({"seed": 1}, "seed"), ({"shuffle": None}, "shuffle")])
+def test_a_place_of_another_order_is_refused(made, spec, field):
+    with pytest.raises(OptionError, match=rf"state\['{field}'\]=.*another order"):
+        plan_of(made.url).restored(plan_of(made.url, **spec).place(0, 4).to_dict())
+
+
+def test_ranks_that_differ_in_anything_that_makes_a_step_have_other_facts(made):
+    plan = plan_of(made.url, job={})
+    facts = plan.facts(0, 0)
+    others = [
+        plan.facts(1, 0),
+        plan.facts(0, 4),
+        plan_of(made.url, job={}, batch_size=8).facts(0, 0),
+        plan_of(made.url, job={}, seed=1).facts(0, 0),
+        plan_of(made.url, job={}, options={"prefetch_steps": 3}).facts(0, 0),
+        plan.evened(even_batches=False).facts(0, 0),
+    ]
+    assert [other == facts for other in others] == [False] * len(others)
+    assert plan_of(made.url, job={}).facts(0, 0) == facts
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "steps"),
+    [
+        ({}, {"epochs": 1}, 5),
+        ({}, {"epochs": 3}, 15),
+        ({"accumulation": 2}, {"epochs": 3}, 9),  # 5 steps are 2 + 2 + 1
+        ({"accumulation": 2}, {"epochs": 3, "accumulation": 1}, 15),
+        ({"ranks": 2}, {"epochs": 2}, 10),
+        ({"ranks": 2, "split_batches": False}, {"epochs": 2}, 12),  # 3 steps, each counted for both ranks
+    ],
+)
+def test_the_steps_of_a_schedule_are_those_of_the_optimizer_times_the_ranks_without_split(job, options, steps):
+    asked = {"accumulation": None, **options}
+    assert plan_of("map", job=job).scheduler_steps(asked["epochs"], asked["accumulation"]) == steps
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epochs": 1.5}, {"accumulation": 0}, {"accumulation": True}])
+def test_a_schedule_of_no_steps_is_refused(wrong):
+    asked = {"epochs": 1, "accumulation": 1, **wrong}
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        plan_of("map").scheduler_steps(asked["epochs"], asked["accumulation"])
+
+
+def test_nobody_knows_the_schedule_of_a_source_without_a_length():
+    with pytest.raises(TypeError, match="does not tell its length"):
+        plan_of("sequence").scheduler_steps(1, None)

@@ -113,7 +113,7 @@ def test_a_batch_size_that_cannot_be_split_is_refused_with_both_numbers(refused)
         assert words.startswith("OptionError: batch_size=9: a step of 9 rows cannot be split over 2 ranks")
 
 
-def test_uneven_portions_are_refused_in_dispatch_mode(refused):
+def test_uneven_portions_are_refused_by_the_stock_dispatcher(refused):
     for case in ("uneven", "uneven by default"):
         assert refused[0][case].startswith('OptionError: even_batches=False: transport "stock" cannot send uneven')
 
@@ -123,4 +123,4 @@ def test_every_rank_describes_itself(refused):
         lines = rank["described"].split("\n")
         assert lines[0] == f"ranks: 2 (this is rank {number})"
         assert lines[2].startswith("mode: dispatch (by default); rank 0 reads in order")
-        assert lines[3] == "batch: 24 rows a step over all ranks, 12 on each"
+        assert lines[3] == "batch: 24 rows a step over all ranks, 2 times batch_size=12, 12 on each"

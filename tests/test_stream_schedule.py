@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream.errors import OptionError
@@ -13,8 +13,24 @@ ROWS = st.integers(0, 100)
 RANKS = st.integers(1, 4)
 
 
-def make(rows, *, global_batch=12, ranks=1, drop_last=False, even_batches=True):
-    return Schedule(rows, global_batch=global_batch, ranks=ranks, drop_last=drop_last, even_batches=even_batches)
+@st.composite
+def resumed(draw):
+    """Any epoch that is taken up anywhere: rows, ranks, the share of a rank, both policies of the tail, the start."""
+    rows = draw(st.integers(0, 60))
+    options = {
+        "ranks": draw(st.integers(1, 6)),
+        "share": draw(st.integers(1, 5)),
+        "drop_last": draw(st.booleans()),
+        "even_batches": draw(st.booleans()),
+        "start": draw(st.integers(0, rows)),
+    }
+    return rows, options
+
+
+def make(rows, *, global_batch=12, ranks=1, drop_last=False, even_batches=True, start=0):
+    return Schedule(
+        rows, global_batch=global_batch, ranks=ranks, drop_last=drop_last, even_batches=even_batches, start=start
+    )
 
 
 def portions(schedule, ranks):
@@ -69,6 +85,88 @@ def test_steps_of_a_rank_are_those_with_rows_for_it(rows, ranks, even_batches):
     for rank in range(ranks):
         with_rows = [step for step in range(schedule.steps) if len(schedule.portion(step, rank))]
         assert with_rows == list(range(schedule.steps_of(rank)))
+
+
+thousands = settings(max_examples=2000, deadline=None)
+
+
+@thousands
+@given(resumed())
+def test_every_row_from_a_start_on_comes_once_and_padding_only_at_the_end(case):
+    rows, options = case
+    schedule, ranks, step = of_case(rows, options)
+    found = [position for step in portions(schedule, ranks) for part in step for position in part]
+    real = sum(schedule.real_rows(number) for number in range(schedule.steps))
+    assert found[:real] == list(range(options["start"], options["start"] + real))
+    left_out = rows - options["start"] - real
+    assert 0 <= left_out < step if options["drop_last"] else left_out == 0
+    padding = found[real:]
+    assert padding == [number % rows for number in range(len(padding))]
+    assert len(padding) < ranks
+    if options["drop_last"] or not options["even_batches"]:
+        assert not padding
+
+
+@thousands
+@given(resumed())
+def test_sizes_are_equal_where_promised_and_only_the_last_step_is_short(case):
+    rows, options = case
+    schedule, ranks, _ = of_case(rows, options)
+    sizes = [[len(part) for part in step] for step in portions(schedule, ranks)]
+    assert sizes[:-1] == [[options["share"]] * ranks] * max(0, schedule.steps - 1)
+    for last in sizes[-1:]:
+        uneven = 0 if options["drop_last"] or options["even_batches"] else 1
+        assert last == sorted(last, reverse=True)
+        assert last[0] - last[-1] <= uneven
+        assert 0 < last[0] <= options["share"]
+        assert schedule.remainder == schedule.real_rows(schedule.steps - 1)
+    if not sizes:
+        assert schedule.remainder == 0
+
+
+@thousands
+@given(resumed())
+def test_steps_of_a_rank_are_those_with_rows_for_it_from_any_start(case):
+    rows, options = case
+    schedule, ranks, _ = of_case(rows, options)
+    found = portions(schedule, ranks)
+    for rank in range(ranks):
+        with_rows = [number for number, step in enumerate(found) if step[rank]]
+        assert with_rows == list(range(schedule.steps_of(rank)))
+
+
+@thousands
+@given(resumed(), st.integers(0, 12))
+def test_an_epoch_taken_up_after_a_step_goes_on_as_if_it_had_not_stopped(case, done):
+    rows, options = case
+    schedule, ranks, step = of_case(rows, options)
+    start = min(rows, options["start"] + min(done, schedule.steps) * step)
+    again, _, _ = of_case(rows, {**options, "start": start})
+    assert portions(again, ranks) == portions(schedule, ranks)[done:]
+
+
+def of_case(rows, options):
+    """The schedule of a drawn case, its ranks, and the rows of a whole step."""
+    ranks, step = options["ranks"], options["share"] * options["ranks"]
+    given = {name: value for name, value in options.items() if name != "share"}
+    return make(rows, global_batch=step, **given), ranks, step
+
+
+def test_an_epoch_taken_up_in_its_midst_is_padded_with_its_first_rows():
+    schedule = make(20, ranks=2, start=3)
+    assert portions(schedule, 2) == [[[3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14]], [[15, 16, 17], [18, 19, 0]]]
+    assert schedule.remainder == 5
+
+
+def test_an_epoch_taken_up_at_its_end_has_no_steps():
+    schedule = make(20, ranks=2, start=20)
+    assert (schedule.steps, schedule.remainder, schedule.steps_of(0)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("start", [-1, 21])
+def test_a_start_outside_the_epoch_is_refused(start):
+    with pytest.raises(OptionError, match=f"start={start}: must be one of the positions 0 to 20"):
+        make(20, start=start)
 
 
 def test_five_rows_on_two_ranks_are_padded_to_three_each():

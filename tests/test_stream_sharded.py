@@ -12,7 +12,7 @@ from stream.options import BatchSpec
 from stream.order import Order
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule, Slot
-from stream.sharded import Failed, Loaded, ShardDataset, Step, StepSampler
+from stream.sharded import Failed, Loaded, ShardDataset, ShownSampler, Step, StepSampler
 from stream.sources import MapSource, PackedSource
 
 SAMPLES = 20
@@ -103,3 +103,9 @@ def test_it_works_in_torchs_own_loader(dataset, workers, method):
     collate = Collator(CollateOptions(ResizeSpec(*SIZE)))
     loader = DataLoader(dataset, batch_size=6, num_workers=workers, collate_fn=collate, multiprocessing_context=method)
     assert [number_of(image) for batch in loader for image in batch["image"]] == list(range(SAMPLES))
+
+
+def test_what_a_loader_shows_as_its_sampler_refuses_to_be_iterated():
+    shown = ShownSampler(batch_size=4, drop_last=False, even_batches=True)
+    with pytest.raises(TypeError, match=r"loader\.skip\(steps\), not skip_first_batches"):
+        iter(shown)

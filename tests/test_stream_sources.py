@@ -1,9 +1,10 @@
 """What the loader reads: our shards, a map-style dataset, or any iterable."""
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from packed import captions_of, jpeg_of, key_of, make_packed
 from shards.dataset import DatasetReader
@@ -14,7 +15,16 @@ from stream.captions import draw
 from stream.errors import OptionError, SourceError
 from stream.options import BatchSpec
 from stream.schedule import Slot
-from stream.sources import MapSource, PackedSource, SequenceSource, open_source
+from stream.sources import (
+    BatchSource,
+    MapSource,
+    PackedSource,
+    SequenceSource,
+    open_batches,
+    open_source,
+    shares_out,
+)
+from stream.tars import Tars
 
 SAMPLES = 20
 
@@ -148,6 +158,20 @@ def test_a_dataset_that_brings_many_rows_is_asked_once():
     assert source.dataset.asked == [[8, 0, 3]]
 
 
+def test_a_dataset_hears_of_each_epoch_once():
+    class Hearing(Squares):
+        def __init__(self):
+            self.epochs = []
+
+        def set_epoch(self, epoch):
+            self.epochs.append(epoch)
+
+    source = opened(Hearing())
+    for epoch in (0, 0, 3, 3):
+        source.rows(slots(1), epoch=epoch)
+    assert source.dataset.epochs == [0, 3]
+
+
 # --- sequences -------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +204,17 @@ def test_a_sequence_hears_of_the_epoch():
     assert dataset.epochs == [3]
 
 
+def test_positions_differ_from_those_of_other_workers(monkeypatch):
+    """Random captions are drawn from them, and rows of several workers may meet in one batch."""
+    rows = [{"__key__": str(number), "jpg": b"", "txt": b"text"} for number in range(3)]
+    found = []
+    for worker in range(2):
+        info = SimpleNamespace(id=worker, num_workers=2)
+        monkeypatch.setattr("stream.sources.get_worker_info", lambda info=info: info)
+        found += [item.sample for item in SequenceSource(rows, spec=spec()).rows(epoch=0)]
+    assert found == [0, 2, 4, 1, 3, 5]
+
+
 @pytest.mark.parametrize("row", [{"jpg": b"no key"}, {"__key__": "no image", "txt": b""}, "text", (1, 2)])
 def test_a_row_that_is_no_sample_of_ours_stays_as_it_is(row):
     assert list(opened({0: row}.values()).rows(epoch=0)) == [row]
@@ -199,9 +234,20 @@ def test_a_path_is_a_packed_dataset(made, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["coco-000000.tar", "s3://bucket/coco-{000000..000099}.tar"])
-def test_tars_are_refused_with_what_to_write(url):
-    with pytest.raises(OptionError, match=r"webdataset\.WebDataset over these tars"):
-        opened(url)
+def test_names_of_tars_are_a_sequence_of_their_samples(url):
+    source = opened(url)
+    assert isinstance(source, SequenceSource)
+    assert isinstance(source.iterable, Tars)
+
+
+def test_samples_of_a_tar_become_items(made):
+    first = next(opened(made.tars()[0]).rows(epoch=0))
+    assert (first.key, bytes(first.image), first.caption) == (key_of(0), jpeg_of(0), captions_of(0)[0])
+
+
+def test_a_pattern_that_cannot_be_meant_is_refused():
+    with pytest.raises(OptionError, match="a brace without its other half"):
+        opened("coco-{000000..000099.tar")
 
 
 @pytest.mark.parametrize("source", [7, None, object()])
@@ -213,3 +259,27 @@ def test_what_is_no_source_is_refused(source):
 def test_an_iterator_is_refused_since_its_second_epoch_would_be_empty():
     with pytest.raises(OptionError, match="read once"):
         open_source((row for row in range(3)), spec=BatchSpec(batch_size=2), read=DatasetReader)
+
+
+# --- batches that their source made -----------------------------------------------------------------------------
+
+
+def test_batches_come_as_their_source_made_them():
+    dataset = Numbers(3)
+    source = open_batches(dataset)
+    assert isinstance(source, BatchSource)
+    assert list(source.batches(epoch=4)) == [0, 1, 2]
+    assert dataset.epochs == [4]
+
+
+@pytest.mark.parametrize("source", ["coco-000000.tar", "folder", 7, None, iter([1])])
+def test_what_gives_no_batches_is_refused(source):
+    with pytest.raises(OptionError, match="source="):
+        open_batches(source)
+
+
+def test_workers_share_out_what_knows_of_them():
+    assert shares_out(opened(Numbers(3)))
+    assert shares_out(opened("a-{0..3}.tar"))
+    assert not shares_out(opened({0: 1}.values()))
+    assert not shares_out(open_batches(DataLoader(Numbers(3))))

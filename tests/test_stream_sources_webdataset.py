@@ -10,10 +10,12 @@ from torch.utils.data import DataLoader
 
 from packed import captions_of, jpeg_of, key_of, make_packed
 from stream.collate import Item
+from stream.foreign import as_seen_by_one_process
 from stream.options import BatchSpec
-from stream.sources import SequenceSource, as_seen_by_one_process
+from stream.sources import SequenceSource, open_batches
 
 SAMPLES = 20
+SPEC = BatchSpec(batch_size=4)
 
 # webdataset 1.0 leaves closing its tars to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader name=.*tar:ResourceWarning")
@@ -120,3 +122,18 @@ def test_a_user_loader_is_not_changed(made):
     loader = DataLoader(inner, batch_size=None)
     as_seen_by_one_process(loader)
     assert loader.dataset is inner
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pipeline_may_make_batches_itself(made, two_ranks, workers):
+    rows = webdataset.WebDataset(made.tars(), shardshuffle=False).to_tuple("__key__").batched(3)
+    source = webdataset.WebLoader(rows, batch_size=None, num_workers=workers) if workers else rows
+    found = [key for [keys] in open_batches(source).batches(epoch=0) for key in keys]
+    assert sorted(found) == made.keys
+
+
+def test_shuffled_shards_are_told_their_epoch_also_in_workers(made):
+    rows = webdataset.WebDataset(made.tars(), shardshuffle=10, detshuffle=True, seed=1)
+    loader = DataLoader(rows, batch_size=None, num_workers=1)
+    epochs = [[row.key for row in SequenceSource(loader, spec=SPEC).rows(epoch=epoch)] for epoch in (0, 1, 0)]
+    assert epochs[0] == epochs[2] != epochs[1]

@@ -116,8 +116,15 @@ def test_a_sequence_without_end_is_read_no_farther_than_ahead():
     steps = iter(loaded_sequence(rows, Cut(2, 1, drop_last=False), finish_of(), Ahead(1, 2**20)))
     assert next(steps) == [0, 1]
     steps.close()
-    assert len(taken) <= 2 + 2 + 2  # handed out, ahead, and waiting for a place
+    assert len(taken) <= 2 + 2 + 2 + 1  # handed out, ahead, waiting for a place, and the row that tells of an end
     assert left_behind() == []
+
+
+def test_a_sequence_can_be_taken_up_behind_some_of_its_rows():
+    source = SequenceSource(range(7), spec=BatchSpec(batch_size=1))
+    cut = Cut(3, 1, drop_last=False)
+    steps = LoadedSteps(sequence_steps(source, cut, finish_of(), AHEAD, epoch=0, start=3), finish_of())
+    assert list(steps) == [[3, 4, 5], [6]]
 
 
 def test_a_sequence_that_fails_gives_its_whole_steps_first():

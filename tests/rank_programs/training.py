@@ -6,7 +6,7 @@ import torch
 from rank_job import accelerator_for, run
 
 from packed import SIZE, number_of
-from ranks import left_behind
+from ranks import child_processes, left_behind
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
 
@@ -127,7 +127,9 @@ def epochs(url, mode):
 def abandoned(url, mode):
     """Close what is held, twice; drop what is held; count the worker processes meanwhile."""
     accelerator = accelerator_for(mode)
-    loader, other = accelerator.prepare(loader_of(url, accelerator), loader_of(url, accelerator, workers=1))
+    loader, other = accelerator.prepare(
+        loader_of(url, accelerator), loader_of(url, accelerator, workers=1, batch_size=2)
+    )
     held = iter(loader)
     next(held)
     loader.close()
@@ -135,7 +137,7 @@ def abandoned(url, mode):
     told = [left_behind(), list(held)]
     dropped = iter(other)
     next(dropped)
-    workers = len(left_behind())
+    workers = len(child_processes())
     del dropped
     return [*told, workers, left_behind()]
 

@@ -1,0 +1,172 @@
+"""Start the ranks of a measurement, one process each, and collect one answer from each (`answering.py`).
+
+Every wait has a limit, and leaving ends the ranks with all processes of theirs.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import IO, NamedTuple, TypeVar
+
+import msgspec
+
+from answering import Done, Failed, Told, Word
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+_LOOK_EVERY_S = 0.25
+_SILENCE_S = 180.0
+_END_LIMIT_S = 30.0
+_FOREIGN = ("ACCELERATE_", "TORCHELASTIC_")  # another launcher's settings must not change what is measured
+
+
+class FailedRankError(Exception):
+    """A rank did not answer."""
+
+    def __init__(self, rank: int, problem: str) -> None:
+        super().__init__(rank, problem)
+        self.rank, self.problem = rank, problem
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: {self.problem}"
+
+
+class _Rank(NamedTuple):
+    process: "subprocess.Popen[bytes]"
+    errors: IO[bytes]
+
+    def last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def run_ranks(
+    program: Path,
+    plan: msgspec.Struct,
+    *,
+    ranks: int,
+    answer: type[A],
+    silence_s: float = _SILENCE_S,
+    tell: Callable[[str], object] = lambda text: sys.stderr.write(f"{text}\n"),
+) -> list[A]:
+    """Run `program` on every rank with this plan and return their answers by rank.
+
+    Args:
+        program: A Python program that calls `answering.serve`.
+        plan: What each rank is told.
+        ranks: How many processes.
+        answer: What each of them answers.
+        silence_s: Seconds without a word from any rank after which they are given up.
+        tell: Is told how far the ranks are.
+
+    Raises:
+        FailedRankError: a rank said that it failed, ended without an answer, or was silent for too long.
+    """
+    words: SimpleQueue[tuple[int, Word]] = SimpleQueue()
+    answers: dict[int, A] = {}
+    with _started(program, ranks) as started:
+        for number, rank in enumerate(started):
+            about = (number, rank.process, msgspec.json.encode(plan), words)
+            Thread(target=_talk, args=about, name=f"talk-{number}", daemon=True).start()
+        while len(answers) < ranks:
+            number, word = _next(words, started, answers.keys(), silence_s)
+            if isinstance(word, Failed):
+                raise FailedRankError(number, word.problem)
+            if isinstance(word, Told):
+                tell(word.text)
+            else:
+                answers[number] = msgspec.json.decode(word.answer, type=answer)
+        _await_end(started)
+    return [answers[number] for number in range(ranks)]
+
+
+@contextmanager
+def _started(program: Path, ranks: int) -> Iterator[list[_Rank]]:
+    port = _free_port()
+    with ExitStack() as stack:
+        started: list[_Rank] = []
+        for number in range(ranks):
+            errors = stack.enter_context(TemporaryFile())
+            process = subprocess.Popen(  # noqa: S603 - our own programs beside this one
+                [sys.executable, str(program)],
+                env=_environment(number, ranks, port),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+            stack.callback(_end, process)
+            started.append(_Rank(process, errors))
+        yield started
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its own session: the rank and its workers
+    process.wait()
+
+
+def _talk(number: int, process: "subprocess.Popen[bytes]", plan: bytes, words: "SimpleQueue[tuple[int, Word]]") -> None:
+    """Tell a rank the plan and pass on what it says, until it ends."""
+    if process.stdin is None or process.stdout is None:
+        return
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(plan)
+    decoder = msgspec.json.Decoder(Word)
+    with process.stdout as stdout:
+        for line in stdout:
+            if line.endswith(b"\n"):  # else the rank died within it, which is noticed elsewhere
+                words.put((number, decoder.decode(line)))
+
+
+def _next(
+    words: "SimpleQueue[tuple[int, Word]]", started: Sequence[_Rank], answered: Collection[int], silence_s: float
+) -> tuple[int, Told | Failed | Done]:
+    begin = time.monotonic()
+    while True:
+        dead = [number for number, rank in enumerate(started) if rank.process.poll() is not None]
+        try:
+            return words.get(timeout=_LOOK_EVERY_S)
+        except Empty:
+            for number in dead:
+                if number not in answered:
+                    status = started[number].process.returncode
+                    raise FailedRankError(
+                        number, f"ended with status {status}: {started[number].last_words()}"
+                    ) from None
+            if time.monotonic() - begin > silence_s:
+                raise FailedRankError(0, f"no rank said anything for {silence_s:g} s") from None
+
+
+def _await_end(started: Sequence[_Rank]) -> None:
+    deadline = time.monotonic() + _END_LIMIT_S
+    for number, rank in enumerate(started):
+        try:
+            status = rank.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as exc:
+            raise FailedRankError(number, f"did not end within {_END_LIMIT_S:.0f} s") from exc
+        if status:
+            raise FailedRankError(number, f"answered, then ended with status {status}: {rank.last_words()}")
+
+
+def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+    fixed = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    return own | {name: str(value) for name, value in place.items()} | fixed
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,213 @@
+"""How an epoch of a plan is begun: as steps over an exchange, or as parts of a torch DataLoader."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stream.collate import Collate
+from stream.cuts import Cut
+from stream.exchange import Exchange, ExchangeOptions
+from stream.job import Job
+from stream.making import Maker
+from stream.offers import StepOffer, batch_offers, packed_offers
+from stream.options import BatchSpec, StreamOptions
+from stream.order import Order
+from stream.passing import LoaderParts, Passing, plain_passing
+from stream.plan import Plan
+from stream.portions import (
+    EpochRows,
+    Pace,
+    PortionStep,
+    batch_portions,
+    map_portions,
+    sequence_portions,
+    source_batches,
+)
+from stream.receiver import ReceiverOptions
+from stream.schedule import Schedule
+from stream.sharded import ShardDataset, StepSampler
+from stream.sources import BatchSource, PackedSource, RowSource, SequenceSource
+from stream.staging import Stager
+from stream.steps import Ahead, Finish, LoadedSteps, row_steps, sequence_steps
+from stream.workplace import Workplace
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+_CPU = torch.device("cpu")
+
+
+def make_plan(
+    source: RowSource | SequenceSource | BatchSource,
+    spec: BatchSpec,
+    options: StreamOptions,
+    collate: Collate | None,
+    accelerator: "Accelerator | None",
+) -> Plan:
+    """Return the plan of a loader.
+
+    Raises:
+        OptionError: what was asked for cannot work together.
+    """
+    job = Job()
+    if accelerator is not None:
+        from stream.dispatch import job_of  # noqa: PLC0415 - who uses accelerate imports it
+
+        job = job_of(accelerator)
+    plan = Plan(source, spec, options, collate, job, accelerator is not None)
+    plan.check()
+    return plan
+
+
+def is_registered(accelerator: "Accelerator | None", loader: object) -> bool:
+    """Tell whether an Accelerator has prepared this very loader."""
+    if accelerator is None:
+        return False
+    from stream.dispatch import is_prepared  # noqa: PLC0415 - who uses accelerate imports it
+
+    return is_prepared(accelerator, loader)
+
+
+def begin_epoch(plan: Plan, epoch: int, position: int, *, place: Workplace, owner: Any) -> Passing:  # noqa: ANN401 - a loader
+    """Return the batches of an epoch from a position on; nothing starts before the first is asked for.
+
+    `place` is the loader's own; `owner` stands for the batches in accelerate's gradient state.
+    """
+    if place.exchange is not None:
+        return _linked(plan, epoch, position, place, owner)
+    schedule = plan.schedule_from(position)
+    if schedule is not None and schedule.steps == 0:
+        return Passing(())
+    if not plan.with_accelerator:
+        return plain_passing(_parts(plan, epoch, position, place, packed_for=None))
+    from stream.dispatch import stock_dispatch, stock_shard  # noqa: PLC0415 - who uses accelerate imports it
+
+    if plan.mode == "shard":
+        return stock_shard(_parts(plan, epoch, position, place, packed_for=None), plan.job)
+    return stock_dispatch(_parts(plan, epoch, position, place, packed_for=plan.job.ranks), plan.job)
+
+
+def make_place(plan: Plan, name: str) -> Workplace:
+    """Return what a loader keeps between its epochs; nothing is started, nobody is met before the first."""
+    return Workplace(plan, _exchange(plan, name) if plan.is_linked else None)
+
+
+def _exchange(plan: Plan, name: str) -> Exchange:
+    job, options = plan.job, plan.options
+    share: Callable[[bytes], bytes] = _alone
+    if job.ranks > 1:
+        from stream.dispatch import share_over  # noqa: PLC0415 - who uses accelerate imports it
+
+        share = share_over(job)
+    return Exchange(
+        ExchangeOptions(
+            name=name,
+            rank=job.rank,
+            shares=tuple(rank // job.group for rank in range(job.ranks)),
+            share=share,
+            budget_bytes=options.read_ahead_bytes,
+            prefetch_steps=options.prefetch_steps,
+            port=options.port,
+            same_host=options.same_host,
+        )
+    )
+
+
+def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any) -> Passing:  # noqa: ANN401 - a loader
+    from stream.dispatch import LinkedPassing  # noqa: PLC0415 - who uses accelerate imports it
+
+    job, options = plan.job, plan.options
+    stager = Stager(job.device if job.on_device else _CPU, pin=plan.pinned, non_blocking=job.non_blocking)
+    decodes = plan.decodes_on == "ranks"
+    # Where the reader decodes, its own collator is the one whose time is accounted for
+    collator = place.collator(plan.decode_threads) if decodes else plan.collator(1)
+    maker = Maker(collator, stager, verify=options.verify)
+    receiving = ReceiverOptions(
+        make=maker,
+        aside=0 if not decodes else 1 if plan.decode_threads == 1 else 2,
+        prefetch_steps=options.prefetch_steps,
+        budget_bytes=options.read_ahead_bytes,
+        warn_after_s=options.warn_after_s,
+        timeout_s=options.timeout_s,
+    )
+    if place.exchange is None:
+        raise TypeError("a linked plan has an exchange")
+    offers = partial(_offers, plan, epoch, position, place)
+    iteration = place.exchange.begin(plan.facts(epoch, position), offers, receiving)
+    ends = (place.settle, maker.close)
+    return LinkedPassing(iteration, owner, stager.hand_over, registered=plan.with_accelerator, ends=ends)
+
+
+def _offers(plan: Plan, epoch: int, position: int, place: Workplace) -> Iterator[StepOffer]:
+    """Make the steps of an epoch, on the reader."""
+    source, schedule = plan.source, plan.schedule_from(position)
+    if isinstance(source, PackedSource) and schedule is not None and plan.decodes_on == "ranks":
+        order = _order(plan, source, epoch)
+        return packed_offers(source, order, schedule, portions=plan.job.portions, epoch=epoch)
+    return batch_offers(_portions(plan, schedule, epoch, position, place))
+
+
+def _portions(
+    plan: Plan, schedule: Schedule | None, epoch: int, position: int, place: Workplace
+) -> Iterator[PortionStep]:
+    source, job, options = plan.source, plan.job, plan.options
+    pace = Pace(options.workers, options.prefetch_steps, options.read_ahead_bytes)
+    collator = plan.collator(1) if options.workers else place.collator(plan.decode_threads)
+    if isinstance(source, BatchSource):
+        cut = Cut(job.portions, job.portions, plan.spec.drop_last, job.even_batches)
+        batches = source_batches(source, pace, epoch=epoch)
+        return batch_portions(batches, cut, split=job.split_batches, start=position)
+    if isinstance(source, SequenceSource):
+        cut = Cut(plan.global_batch, job.portions, plan.spec.drop_last, job.even_batches)
+        return sequence_portions(source, cut, collator, pace, epoch=epoch, start=position)
+    if schedule is None:
+        raise TypeError("a row source always has a schedule")
+    return map_portions(EpochRows(source, _order(plan, source, epoch), schedule, job.portions, epoch), collator, pace)
+
+
+def _alone(data: bytes) -> bytes:
+    return data
+
+
+def _order(plan: Plan, source: RowSource, epoch: int) -> Order:
+    return Order(
+        source.shard_rows(),
+        shuffle=plan.spec.shuffle,
+        seed=plan.spec.seed,
+        epoch=epoch,
+        window_shards=plan.options.window_shards,
+    )
+
+
+def _parts(plan: Plan, epoch: int, position: int, place: Workplace, *, packed_for: int | None) -> LoaderParts:
+    options = plan.options
+    workers = options.workers
+    finish = Finish(plan.collator(1) if workers else place.collator(plan.decode_threads), packed_for)
+    ahead = Ahead(options.prefetch_steps, options.read_ahead_bytes)
+    if isinstance(plan.source, BatchSource):
+        raise TypeError("finished batches come over an exchange only")
+    if isinstance(plan.source, SequenceSource):
+        cut = Cut(plan.global_batch, plan.job.portions, plan.spec.drop_last)
+        loaded = LoadedSteps(sequence_steps(plan.source, cut, finish, ahead, epoch=epoch, start=position), finish)
+        return LoaderParts(dataset=loaded, pin_memory=plan.pinned)
+    dataset, sampler = ShardDataset(plan.source), _sampler(plan, plan.source, epoch, plan.schedule_from(position))
+    if workers:
+        return LoaderParts(
+            dataset=dataset,
+            sampler=sampler,
+            finish=finish,
+            workers=workers,
+            prefetch=options.prefetch_steps,
+            pin_memory=plan.pinned,
+        )
+    loaded = LoadedSteps(row_steps(dataset, sampler, finish, ahead), finish)
+    return LoaderParts(dataset=loaded, pin_memory=plan.pinned)
+
+
+def _sampler(plan: Plan, source: RowSource, epoch: int, schedule: Schedule | None) -> StepSampler:
+    if schedule is None:
+        raise TypeError("a row source always has a schedule")
+    portion = plan.job.portion if plan.mode == "shard" else None
+    return StepSampler(_order(plan, source, epoch), schedule, epoch=epoch, rank=portion)

@@ -1,0 +1,84 @@
+"""The reader's view of one rank: its link, the memory that its portions travel in, and how far it has come."""
+
+from stream.heap import Heap
+from stream.link import Link
+from stream.local_link import LocalLink
+from stream.protocol import LENT, Begin, Leave, Message, Portion, encode
+from stream.slab import Slab, Span
+
+
+class Peer:
+    """One rank as the feeder's thread knows it.
+
+    Attributes:
+        rank: The rank.
+        share: Which portion of a step it gets; ranks of one data-parallel group share one.
+        begun: What it said when it began the current iteration.
+        left: What it said when it left the current iteration.
+        down: Why its link is down, if it is.
+        farewell: Whether it said that it closes its link on purpose.
+        done: Whether its last step of the iteration is committed; it may leave then.
+        early: What it said of the next iteration while the current one was not over.
+    """
+
+    def __init__(self, rank: int, share: int, link: Link | LocalLink, memory: Slab | Heap) -> None:
+        self.rank, self.share, self.link, self.memory = rank, share, link, memory
+        self.begun: Begin | None = None
+        self.left: Leave | None = None
+        self.down: str | None = None
+        self.done = self.farewell = False
+        self.early: list[Message] = []
+        self.sent_bytes = 0
+        self._held: set[int] = set()
+        self._is_local = isinstance(link, LocalLink)
+
+    def filenos(self) -> list[int]:
+        """Return the descriptors that become readable when the link has something, or has ended."""
+        watch = self.link.watch_fileno()
+        return [self.link.fileno()] if watch is None else [self.link.fileno(), watch]
+
+    def renew(self) -> None:
+        """Forget the former iteration; the rank has said that it uses none of its spans any more."""
+        for number in list(self._held):
+            self.release(number)
+
+    def forget(self) -> None:
+        """Make ready for the Begin of the next iteration."""
+        self.begun, self.left, self.done = None, None, False
+
+    def allocate(self, size: int) -> Span | None:
+        """Return memory for a portion of so many bytes, None while there is no room."""
+        span = self.memory.allocate(size)
+        if span is not None:
+            self._held.add(span.number)
+        return span
+
+    def place_of(self, span: Span) -> int:
+        """Return what to tell the rank about where a span lies: `Portion.file`."""
+        return LENT if self._is_local else span.file
+
+    def release(self, number: int) -> None:
+        """Take a span back. One that an earlier iteration held is known no more."""
+        if number in self._held:
+            self._held.remove(number)
+            self.memory.release(number)
+
+    def say(self, message: Message) -> None:
+        """Send a message, unless the rank can no longer hear it."""
+        if self.down is None:
+            self.link.post(encode(message))
+
+    def hand(self, portion: Portion, span: Span | None, thing: object = None) -> None:
+        """Send a portion: in shared memory, beside the message, or within this process."""
+        if self.down is not None:
+            return
+        message = encode(portion)
+        if span is None:
+            self.link.post(message, thing=thing)
+            return
+        self.sent_bytes += span.size
+        if portion.file < 0:
+            self.link.post(message, payload=span.memory)
+            return
+        self.link.post(message, fds=() if span.new_fd is None else (span.new_fd,))
+        self.memory.sent(span.number)

@@ -1,0 +1,74 @@
+"""Where a loader is: its epoch, its position in it, and where its next iteration begins."""
+
+from stream.errors import OptionError
+
+
+class Progress:
+    """One loader's. `epoch` is the one that the next iteration delivers.
+
+    Attributes:
+        epoch: Counted from 0.
+        position: Rows of the epoch that were handed out, over all ranks.
+        start: Where the next iteration begins; 0 but for a restored or skipping loader.
+        at_end: Whether the batch just handed out was this rank's last of the epoch.
+        remainder: Rows of that last step without padding, -1 before it.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = self.position = self.start = self._running = 0
+        self.at_end, self.remainder = False, -1
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Epoch and position to go on from; behind the last batch of an epoch that is the begin of the next."""
+        return (self.epoch + 1, 0) if self.at_end and self.position else (self.epoch, self.position)
+
+    def begin(self) -> tuple[int, int]:
+        """Begin an iteration: return its epoch and where in it to begin."""
+        self._running = self.epoch
+        begun, self.start = self.start, 0
+        self.position = begun
+        self.at_end, self.remainder = False, -1
+        return self.epoch, begun
+
+    def hand_out(self, rows: int, *, position: int | None, last: bool) -> None:
+        """Note a batch: the rows of its whole step without padding, and the position behind it, where it was told."""
+        if self._running == self.epoch:  # else another was set meanwhile, of which nothing was handed out
+            self.position = self.position + rows if position is None else position
+        if last:
+            self.at_end, self.remainder = True, rows
+
+    def end(self, epoch: int) -> None:
+        """Note that an epoch was handed out to its end."""
+        if self.epoch == epoch:  # else another was set meanwhile
+            self.epoch, self.position = epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration deliver this epoch, from its beginning if it is another than now.
+
+        Raises:
+            OptionError: it is no whole number, or below 0.
+        """
+        _check("epoch", epoch, "a whole number; epochs are counted from 0")
+        if epoch != self.epoch:
+            self.go_to(epoch, 0)
+
+    def go_to(self, epoch: int, position: int) -> None:
+        """Let the next iteration begin there."""
+        self.epoch, self.start, self.position = epoch, position, position
+        self.at_end, self.remainder = False, -1
+
+    def skip(self, steps: int, *, rows_a_step: int, rows: int | None) -> None:
+        """Let the next iteration begin so many steps later, at most at the end of the epoch's `rows`.
+
+        Raises:
+            OptionError: it is no whole number, or below 0.
+        """
+        _check("steps", steps, "a whole number of steps, 0 or more")
+        start = self.start + steps * rows_a_step
+        self.go_to(self.epoch, start if rows is None else min(start, rows))
+
+
+def _check(name: str, value: object, allowed: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise OptionError(name, value, f"must be {allowed}")

@@ -1,0 +1,268 @@
+"""The rank's side of an iteration: a thread takes portions, makes batches, and `take` hands out committed steps.
+
+Invariants:
+- a step is handed out only after its Commit, in order, and only after every step before it;
+- at most `prefetch_steps` batches are made ahead of the training loop, and no further one is begun while those that
+  are there hold `budget_bytes` or more;
+- a span is read before its Ready is sent, never after, and its generation is compared before and after;
+- every iteration ends in one way for all ranks: after the last step, or with the reader's Fault, or because the link
+  is down.
+
+`start` begins; `leave` ends the iteration, its thread and what it holds. The link outlives it.
+"""
+
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stream.carry import Carried, carried, raised
+from stream.errors import LinkError, RankError, WaitError
+from stream.forks import working
+from stream.inbox import Arrived, Inbox
+from stream.protocol import (
+    Again,
+    Begin,
+    Commit,
+    End,
+    Failed,
+    Fault,
+    Leave,
+    Message,
+    Portion,
+    Ready,
+    Waiting,
+    Warn,
+    encode,
+)
+from stream.stacks import all_stacks
+from stream.wake import Bell
+
+
+class Delivered(NamedTuple):
+    """One step as this rank gets it. `position` is that after the step, `real_rows` counts the whole step's rows."""
+
+    batch: Any
+    real_rows: int
+    last: bool
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiverOptions:
+    """`make` turns a portion into a batch and its bytes; `aside` says in how many threads beside the receiving one.
+
+    Times are in seconds; `timeout_s` None waits for ever.
+    """
+
+    make: Callable[[Arrived], tuple[Any, int]]
+    aside: int
+    prefetch_steps: int
+    budget_bytes: int
+    warn_after_s: float = 30.0
+    timeout_s: float | None = None
+
+
+class Receiver:
+    """One iteration on one rank. `take` and `leave` belong to the training loop's thread."""
+
+    def __init__(
+        self, inbox: Inbox, options: ReceiverOptions, *, rank: int, iteration: int, facts: Mapping[str, str]
+    ) -> None:
+        self._inbox, self._options, self._rank, self._iteration = inbox, options, rank, iteration
+        self._facts = dict(facts)
+        self._state = threading.Condition()
+        self._bell = Bell()
+        self._waiting: deque[Arrived] = deque()  # portions that are not begun yet
+        self._making = 0
+        self._made: dict[int, tuple[Portion, Any, int]] = {}
+        self._committed = 0
+        self._taken = 0
+        self._end: int | None = None  # the number of steps, once known
+        self._fault: tuple[int, Carried] | None = None
+        self._down: LinkError | None = None
+        self._causes: dict[int, BaseException] = {}
+        self._closed = False
+        self._pool = ThreadPoolExecutor(options.aside, thread_name_prefix="stream-make") if options.aside else None
+        self._thread = threading.Thread(target=self._run, name="stream-receive", daemon=True)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the other side had closed the link on purpose before anything of this iteration came."""
+        came = self._taken or self._committed or self._made or self._waiting or self._making or self._fault
+        return self._inbox.closed_on_purpose and not came and not self._closed
+
+    def start(self) -> None:
+        """Say Begin and start to receive."""
+        self._inbox.post(encode(Begin(self._iteration, self._facts)))
+        self._thread.start()
+
+    def take(self) -> Delivered | None:
+        """Wait for the next step; None after the last one.
+
+        Raises:
+            the reader's fault, equal on all ranks; RankError: the reader is gone, or the iteration was left; WaitError:
+                `timeout_s` is up.
+        """
+        step = self._taken
+        self._wait_for(step)
+        with self._state:
+            if self._closed:
+                raise RankError(self._rank, step, "this iteration was ended; a loader has one live iteration at a time")
+            if self._end is not None and step >= self._end:
+                return None
+            if step < self._committed:
+                portion, batch, _ = self._made.pop(step)
+                self._taken += 1
+        if step < self._committed:
+            self._bell.ring()  # there is room for another batch
+            return Delivered(batch, portion.real_rows, portion.last, portion.position)
+        raise self._failure(step)
+
+    def warn(self, text: str) -> None:
+        """Let the main process warn of something, once for the job."""
+        self._inbox.post(encode(Warn(text)))
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End the iteration and wait for its threads. Idempotent."""
+        with self._state:
+            if self._closed:
+                return
+            self._closed = True
+        if self._thread.ident is not None:
+            if not self._is_over():  # also if receiving failed: the link may well be up, and the others wait
+                told = None if error is None else carried(error, rank=self._rank, step=self._taken)
+                self._inbox.post(encode(Leave(self._iteration, self._taken, told)))
+            self._bell.ring()
+            self._thread.join()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._bell.close()
+        self._waiting.clear()
+        self._made.clear()
+
+    def _wait_for(self, step: int) -> None:
+        options, since, warned = self._options, time.monotonic(), False
+        with self._state:
+            while not self._state.wait_for(lambda: self._is_decided(step), self._pause(since, warned=warned)):
+                waited = time.monotonic() - since
+                if options.timeout_s is not None and waited >= options.timeout_s:
+                    raise WaitError(self._rank, step, waited, all_stacks())
+                if not warned and waited >= options.warn_after_s:
+                    warned = True
+                    self._inbox.post(encode(Waiting(self._iteration, step, waited)))
+
+    def _pause(self, since: float, *, warned: bool) -> float | None:
+        options, now = self._options, time.monotonic()
+        ends = [] if warned else [since + options.warn_after_s]
+        ends += [] if options.timeout_s is None else [since + options.timeout_s]
+        return max(0.0, min(ends) - now) if ends else None
+
+    def _is_decided(self, step: int) -> bool:
+        return (
+            step < self._committed
+            or self._closed
+            or (self._end is not None and step >= self._end)
+            or self._fault is not None
+            or self._down is not None
+        )
+
+    def _failure(self, step: int) -> BaseException:
+        if self._fault is not None:
+            error = raised(self._fault[1])
+            cause = self._causes.get(self._fault[0])
+        else:
+            problem = self._down.problem if self._down is not None else "it ended without a word"
+            error, cause = RankError(0, step, f"the reader, rank 0, is gone: {problem}"), self._down
+        error.__cause__ = cause
+        return error
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for fd in (self._bell.fileno(), *self._inbox.filenos()):
+            poll.register(fd, select.POLLIN)
+        try:
+            self._hear()  # what came early, during the former iteration
+            while not self._closed and not self._is_over():
+                for fd, _ in poll.poll():
+                    if fd == self._bell.fileno():
+                        self._bell.silence()
+                    else:
+                        self._hear()
+                self._make_next()
+        except LinkError as exc:
+            self._end_by(exc)
+        except BaseException as exc:  # noqa: BLE001 - a fault of ours must not leave the training loop waiting
+            self._end_by(LinkError(0, f"receiving failed: {exc!r}"))
+
+    def _end_by(self, error: LinkError) -> None:
+        with self._state:
+            self._down = error
+            self._state.notify_all()
+
+    def _is_over(self) -> bool:
+        return self._fault is not None or (self._end is not None and self._committed >= self._end)
+
+    def _hear(self) -> None:
+        for message, arrived in self._inbox.take(self._iteration):
+            with self._state:
+                self._on(message, arrived)
+                self._state.notify_all()
+
+    def _on(self, message: Message, arrived: Arrived | None) -> None:
+        if isinstance(message, Portion) and arrived is not None:
+            self._waiting.append(arrived)
+            if message.last:
+                self._end = message.step + 1
+        elif isinstance(message, Commit):
+            self._committed = message.step + 1
+        elif isinstance(message, Fault):
+            self._fault = (message.step, message.told)
+        elif isinstance(message, Again):
+            raise LinkError(0, "a rank closed its link before the iteration began")
+        elif isinstance(message, End):
+            self._end = 0
+
+    def _make_next(self) -> None:
+        """Begin the batches for which there is room."""
+        while self._waiting and self._has_room():
+            arrived = self._waiting.popleft()
+            if self._pool is None or arrived.portion.kind != "rows":
+                self._make(arrived)
+            else:
+                with self._state:
+                    self._making += 1
+                self._pool.submit(self._make_aside, arrived)
+
+    def _has_room(self) -> bool:
+        with self._state:
+            count = len(self._made) + self._making
+            held = sum(size for _, _, size in self._made.values())
+        return count < self._options.prefetch_steps and (held < self._options.budget_bytes or not count)
+
+    def _make_aside(self, arrived: Arrived) -> None:
+        with working():
+            self._make(arrived, aside=1)
+        self._bell.ring()
+
+    def _make(self, arrived: Arrived, aside: int = 0) -> None:
+        portion = arrived.portion
+        try:
+            batch, size = self._options.make(arrived)
+            arrived.check()
+        except BaseException as exc:  # noqa: BLE001 - every rank raises it
+            told = carried(exc, rank=self._rank, step=portion.step)
+            self._causes[portion.step] = exc
+            answer: Failed | Ready = Failed(self._iteration, portion.step, portion.number, told)
+        else:
+            answer = Ready(self._iteration, portion.step, portion.number)
+            with self._state:
+                self._made[portion.step] = (portion, batch, size)
+        with self._state:
+            self._making -= aside
+        arrived.release()
+        self._inbox.post(encode(answer))

@@ -1,0 +1,114 @@
+"""One step on its way to the ranks: its portions, the spans they lie in, who has answered. Used by one thread."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from stream.offers import Offer, StepOffer
+from stream.peers import Peer
+from stream.protocol import LENT, Kind, Portion, body_start
+from stream.slab import Span
+
+
+class Load(NamedTuple):
+    """What brings one portion into its span; `slow` if it reads, so that it must not hold up the feeder."""
+
+    fill: Callable[[], None]
+    slow: bool
+
+
+class _Lot(NamedTuple):
+    """What one rank gets: in a span, or (rank 0) the thing itself."""
+
+    offer: Offer
+    span: Span | None
+    thing: object = None
+
+
+class Underway:
+    """A step between its reading and its commit.
+
+    Attributes:
+        number: The step, counted from 0 in its iteration.
+        offer: What the source made.
+        ranks: The ranks that get a portion of it.
+        unready: Those of them that have not answered yet.
+        loading: How many portions are still being read.
+        error: The first error of reading.
+        sent: Whether its portions are with the ranks.
+    """
+
+    def __init__(self, number: int, offer: StepOffer, lots: dict[int, _Lot]) -> None:
+        self.number, self.offer, self._lots = number, offer, lots
+        self.ranks = tuple(lots)
+        self.unready = set(lots)
+        self.loading = sum(lot.span is not None for lot in lots.values())
+        self.error: BaseException | None = None
+        self.sent = False
+
+    @classmethod
+    def begin(cls, number: int, offer: StepOffer, peers: Sequence[Peer]) -> Self | None:
+        """Get memory for every portion; None, and nothing taken, while one rank has no room."""
+        lots: dict[int, _Lot] = {}
+        for peer in peers:
+            portion = offer.portions[peer.share]
+            if portion is None:
+                continue
+            thing = portion.local() if peer.rank == 0 else None
+            if thing is not None:
+                lots[peer.rank] = _Lot(portion, None, thing)
+                continue
+            span = peer.allocate(body_start(len(portion.header)) + portion.size)
+            if span is None:
+                for rank, lot in lots.items():
+                    if lot.span is not None:
+                        peers[rank].release(lot.span.number)
+                return None
+            lots[peer.rank] = _Lot(portion, span)
+        return cls(number, offer, lots)
+
+    def loads(self) -> list[Load]:
+        """Return what has to be done before the step can be sent."""
+        return [
+            Load(partial(_fill, lot.offer, lot.span), lot.offer.slow)
+            for lot in self._lots.values()
+            if lot.span is not None
+        ]
+
+    def loaded(self, error: BaseException | None) -> None:
+        """Note that one portion is there, or could not be read."""
+        if error is not None and self.error is None:
+            self.error = error
+        self.loading -= 1
+
+    def send(self, iteration: int, peers: Sequence[Peer]) -> None:
+        """Hand each rank its portion."""
+        for rank, lot in self._lots.items():
+            peer, span = peers[rank], lot.span
+            kind: Kind = "thing" if span is None else lot.offer.kind
+            portion = Portion(
+                iteration=iteration,
+                step=self.number,
+                kind=kind,
+                header=len(lot.offer.header),
+                file=LENT if span is None else peer.place_of(span),
+                offset=0 if span is None else span.offset,
+                size=0 if span is None else span.size,
+                number=-1 if span is None else span.number,
+                real_rows=self.offer.real_rows,
+                last=self.offer.last[peer.share],
+                position=self.offer.position_after,
+                gone=peer.memory.dropped(),
+            )
+            peer.hand(portion, span, lot.thing)
+        self.sent = True
+
+
+def _fill(offer: Offer, span: Span) -> None:
+    """Put header and body where the rank looks for them."""
+    header = np.frombuffer(offer.header, dtype=np.uint8)
+    start = body_start(len(header))
+    span.memory[: len(header)] = header
+    offer.fill(span.memory[start : start + offer.size])

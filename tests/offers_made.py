@@ -1,0 +1,65 @@
+"""Steps for tests of the exchange: every portion is full of its own row number, and who makes a batch checks it."""
+
+import struct
+
+import numpy as np
+
+from stream.offers import StepOffer
+
+_HEADER = struct.Struct("<QQQ")
+
+
+class Numbered:
+    """An offer of `size` bytes that say step and share; `before` is called by each fill."""
+
+    kind = "batch"
+
+    def __init__(self, step, share, size, *, slow=False, before=None, thing=None):
+        self.step, self.share, self.size, self.slow = step, share, size, slow
+        self.header = _HEADER.pack(step, share, size)
+        self._before, self._thing = before, thing
+        self.fills = 0
+
+    def fill(self, memory):
+        if self._before is not None:
+            self._before()
+        self.fills += 1
+        assert len(memory) == self.size
+        memory[:] = pattern(self.step, self.share, self.size)
+
+    def local(self):
+        return self._thing
+
+
+def pattern(step, share, size):
+    """Return bytes that repeat the number of the row, so that any part of another row's is noticed."""
+    words = np.full(size // 8 + 1, (step + 1) * 1000 + share, np.uint64)
+    return words.view(np.uint8)[:size]
+
+
+def checked(arrived):
+    """Make a batch of a portion as a rank does: (step, share, size), after every byte was looked at."""
+    if arrived.portion.kind == "thing":
+        return arrived.thing, 0
+    step, share, size = _HEADER.unpack(arrived.header)
+    assert step == arrived.portion.step
+    assert np.array_equal(arrived.body, pattern(step, share, size)), f"step {step} holds bytes of another row"
+    return (step, share, size), size
+
+
+def step_offer(step, shares=2, *, size=1000, last=False, **options):
+    """Return the offer of a step with a portion for each share; `size` may be one number for each of them."""
+    sizes = [size] * shares if isinstance(size, int) else size
+    ends = [last] * shares if isinstance(last, bool) else last
+    portions = [None if each is None else Numbered(step, share, each, **options) for share, each in enumerate(sizes)]
+    return StepOffer(portions, shares * 4, ends, (step + 1) * shares * 4, f"row {step}")
+
+
+def steps_offered(count, shares=2, **options):
+    """Return what makes an epoch of so many steps."""
+
+    def offers():
+        for step in range(count):
+            yield step_offer(step, shares, last=step == count - 1, **options)
+
+    return offers
