@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stream.device import normalize
     from stream.errors import DecodeError, NotPreparedError, OptionError, SourceError, StreamError
-    from stream.install import install, installed
+    from stream.installation import install, installed
     from stream.loader import StreamLoader
     from stream.options import StreamOptions
     from stream.sharded import ShardDataset
@@ -25,8 +25,8 @@ _HOME = {
     "StreamError": "errors",
     "StreamLoader": "loader",
     "StreamOptions": "options",
-    "install": "install",
-    "installed": "install",
+    "install": "installation",
+    "installed": "installation",
     "normalize": "device",
 }
 

@@ -69,7 +69,7 @@ def take(value: object) -> Parts:
     Raises:
         Unfit: It is none, or one that would not come back as itself.
     """
-    kind = type(value)
+    kind: type = type(value)
     if kind in _PLAIN and isinstance(value, Collection):
         if isinstance(value, set | frozenset):
             _check_keys(value)

@@ -119,7 +119,12 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
     from stream.dispatch import LinkedPassing  # noqa: PLC0415 - who uses accelerate imports it
 
     job, options = plan.job, plan.options
-    stager = Stager(job.device if job.on_device else _CPU, pin=plan.pinned, non_blocking=job.non_blocking)
+    stager = Stager(
+        job.device if job.on_device else _CPU,
+        pin=plan.pinned,
+        non_blocking=job.non_blocking,
+        unpinned=place.recycler.empty,
+    )
     decodes = plan.decodes_on == "ranks"
     # Where the reader decodes, its own collator is the one whose time is accounted for
     collator = place.collator(plan.decode_threads) if decodes else plan.collator(1)

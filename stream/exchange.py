@@ -3,12 +3,15 @@
 Links are made by the first iteration and live until `close`; each iteration has threads of its own. A rank that closed
 on purpose is met again by the next iteration: who finds the other side gone with a Bye, before anything of the
 iteration has come, closes too and meets anew.
+
+An iteration may be ended by a garbage collection, which runs in any thread, also in one of those that have to end.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from stream.address import own_address
 from stream.errors import RankError
@@ -50,7 +53,7 @@ class ExchangeOptions:
 
 
 class Exchange:
-    """All of a loader's communication on one rank. One thread uses it: the training loop's."""
+    """All of a loader's communication on one rank. One thread uses it: the training loop's. Any may end or close it."""
 
     def __init__(self, options: ExchangeOptions) -> None:
         self._options = options
@@ -58,6 +61,8 @@ class Exchange:
         self._peers: list[Peer] = []
         self._iterations = 0
         self._live: _Live | None = None
+        self._changing = threading.RLock()
+        self._stopping: threading.Thread | None = None
 
     @property
     def reached(self) -> dict[int, str]:
@@ -92,20 +97,46 @@ class Exchange:
 
     def end(self, error: BaseException | None = None) -> None:
         """End the live iteration with its threads. Idempotent."""
-        live, self._live = self._live, None
-        if live is None:
-            return
-        live.receiver.leave(error)
-        if live.feeding is not None and not live.feeding.join():
-            self.close()  # the memory may still be written to
+        self._stop(error, close=False)
 
     def close(self) -> None:
         """End the live iteration and all links. Idempotent."""
-        self.end()
+        self._stop(None, close=True)
+
+    def is_live(self, receiver: Receiver) -> bool:
+        """Tell whether this is the receiver of the live iteration."""
+        live = self._live
+        return live is not None and live.receiver is receiver
+
+    def _stop(self, error: BaseException | None, *, close: bool) -> None:
+        """End and wait for it, unless this is a thread of ours: none can wait for itself, so another one does."""
+        with self._changing:
+            live, self._live = self._live, None
+            work = partial(self._stop_now, self._stopping, live, error, close=close)
+            if threading.current_thread().name.startswith("stream-"):
+                self._stopping = threading.Thread(target=work, name="stream-stop", daemon=True)
+                self._stopping.start()
+                return
+        work()
+
+    def _stop_now(
+        self, before: threading.Thread | None, live: "_Live | None", error: BaseException | None, *, close: bool
+    ) -> None:
+        if before is not None:
+            before.join()
+        ended = True
+        if live is not None:
+            live.receiver.leave(error)
+            ended = live.feeding is None or live.feeding.join()
+        if close or not ended:  # what has not ended may still write to the memory
+            self._close_links()
+
+    def _close_links(self) -> None:
         inbox, self._inbox = self._inbox, None
         peers, self._peers = self._peers, []
         for peer in peers:
             peer.say(Bye())
+            peer.flush()
         until = time.monotonic() + _LAST_WORDS_S
         for peer in peers:
             peer.link.flush(max(0.0, until - time.monotonic()))
@@ -116,10 +147,6 @@ class Exchange:
                 inbox.post(encode(Bye()))
                 inbox.link.flush(_LAST_WORDS_S)
             inbox.close()
-
-    def is_live(self, receiver: Receiver) -> bool:
-        """Tell whether this is the receiver of the live iteration."""
-        return self._live is not None and self._live.receiver is receiver
 
     def _meet(self) -> Inbox:
         options = self._options

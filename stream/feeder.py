@@ -88,6 +88,7 @@ class Feeder:
         except BaseException as exc:  # noqa: BLE001 - every rank has to hear of it, whatever it is
             self._tell(self._first_open(), carried(exc, rank=0, step=self._first_open()))
         finally:
+            self._flush()
             self._pump.end()
             self._filling.close()
 
@@ -121,6 +122,11 @@ class Feeder:
             self._commit()
             if self._is_over():
                 return
+            self._flush()
+
+    def _flush(self) -> None:
+        for peer in self._peers:
+            peer.flush()
 
     def _is_over(self) -> bool:
         if self._failure is not None:

@@ -54,6 +54,7 @@ class Link:
         self._taking = threading.Lock()
         self._closing = threading.Lock()
         self._closed = False
+        self._emptied = False  # the last receive took all that was there
         self._problem: str | None = None  # the link is down, and all that came before has been put together
         self._cause: str | None = None  # why its end will come
         self._poll: select.poll | None = None
@@ -90,6 +91,11 @@ class Link:
         """Bytes of what was posted, frame heads included."""
         return self._outbox.posted_bytes
 
+    def post_all(self, messages: Sequence[bytes]) -> None:
+        """Send messages as one piece, or drop them once the link is down. From any thread."""
+        data = b"".join([piece for message in messages for piece in (head(len(message), None, 0), message)])
+        self._outbox.post(data, None, ())
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was posted is on its way or dropped; False if it is not in time."""
         return self._outbox.flush(timeout_s)
@@ -123,8 +129,9 @@ class Link:
             while True:
                 while (frame := self._next()) is not None:
                     frames.append(frame)
-                if self._problem is not None or not self._receive(socket.MSG_DONTWAIT):
+                if self._problem is not None or self._emptied or not self._receive(socket.MSG_DONTWAIT):
                     break
+            self._emptied = False
             if self._problem is not None and not frames:
                 raise LinkError(self.peer, self._problem)
             return frames
@@ -165,18 +172,20 @@ class Link:
     def _receive(self, flags: int) -> bool:
         """Receive once; False if nothing was there. The end of the link, if that was what came, is in `_problem`."""
         fds: list[int] = []
+        space = self._frames.space()
         try:
             if self.kind == "memory":
                 flags |= socket.MSG_CMSG_CLOEXEC
-                count, rights, _, _ = self._data.recvmsg_into([self._frames.space()], _FD_SPACE, flags)
+                count, rights, _, _ = self._data.recvmsg_into([space], _FD_SPACE, flags)
                 fds = _fds(rights) if rights else fds
             else:
-                count = self._data.recv_into(self._frames.space(), 0, flags)
+                count = self._data.recv_into(space, 0, flags)
         except BlockingIOError:
             return False
         except OSError as exc:
             self._end(f"{_CLOSED_THERE} ({exc})")
             return True
+        self._emptied = 0 < count < len(space)  # whatever else there is makes it readable once more
         self._frames.received(count, fds)
         self.received_bytes += count
         if not count:

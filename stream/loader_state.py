@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from stream.errors import OptionError, SourceError
+from stream.owning import owned
 from stream.wire import pack, unpack, write
 
 _HEAD = 8
-_FINISHED = "_iterator_finished"
+FINISHED = "_iterator_finished"
 """accelerate's and torchdata's own name for `finished`."""
 
 
@@ -41,7 +42,7 @@ class LoaderState:
     def to_dict(self) -> dict[str, Any]:
         """Return the state as `state_dict` gives it."""
         found = asdict(self)
-        found[_FINISHED] = found.pop("finished")
+        found[FINISHED] = found.pop("finished")
         return found
 
     @classmethod
@@ -51,7 +52,7 @@ class LoaderState:
         Raises:
             OptionError: it is no such state.
         """
-        named = {_FINISHED if known.name == "finished" else known.name: known.name for known in fields(cls)}
+        named = {FINISHED if known.name == "finished" else known.name: known.name for known in fields(cls)}
         if set(state) != set(named):
             problem = (
                 "is not the state of a loader that stream.install() made; names and values must be as it gave them"
@@ -79,5 +80,6 @@ class LoaderState:
         """Return the state behind the bytes of `packed`."""
         start = _HEAD + int.from_bytes(data[:_HEAD], "little")
         body = np.frombuffer(bytearray(data[start:]), dtype=np.uint8)
-        state: Any = unpack(data[_HEAD:start], body)
+        # torch's generators read a state from the beginning of its storage, wherever the tensor begins [2.13: a crash]
+        state: Any = owned(unpack(data[_HEAD:start], body))
         return cls.from_dict(state)

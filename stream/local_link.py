@@ -54,6 +54,16 @@ class LocalLink:
             self._state.notify_all()
             other._bell.ring()  # noqa: SLF001
 
+    def post_all(self, messages: Sequence[bytes]) -> None:
+        """Hand messages to the other end at once, or drop them once either end is closed."""
+        other = self._other
+        with self._state:
+            if self._closed or other._closed:  # noqa: SLF001 - as in `post`
+                return
+            other._frames.extend(Frame(message, None, []) for message in messages)  # noqa: SLF001
+            self._state.notify_all()
+            other._bell.ring()  # noqa: SLF001
+
     def flush(self, timeout_s: float) -> bool:
         """Wait for nothing: what was posted is there."""
         del timeout_s

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.order import Order
+from stream.owning import Empty, owned
 from stream.rows import RowsPlan, plan_rows
 from stream.schedule import Schedule, Slot, slots
 from stream.sources import PackedSource
-from stream.wire import Packed, owned, pack, write
+from stream.wire import Packed, pack, write
 
 if TYPE_CHECKING:
     from stream.portions import PortionStep
@@ -52,9 +53,6 @@ class Offer(Protocol):
             ShardsError, FileNotFoundError: The bytes cannot be read.
         """
 
-    def local(self) -> object | None:
-        """Return a batch that owns its storage, for the reader's own process; None where there is none yet."""
-
 
 class RowsOffer:
     """Encoded rows of our shards."""
@@ -64,9 +62,6 @@ class RowsOffer:
 
     def __init__(self, plan: RowsPlan) -> None:
         self.header, self.size, self.fill = plan.header, plan.size, plan.fill
-
-    def local(self) -> None:
-        """Return None: no batch is made of them yet."""
 
 
 class BatchOffer:
@@ -81,18 +76,16 @@ class BatchOffer:
 
     def __init__(self, batch: object) -> None:
         self._packed: Packed = pack(batch)
-        self._batch, self._owned = batch, False
+        self._batch = batch
         self.header, self.size = self._packed.header, self._packed.size
 
     def fill(self, memory: NDArray[np.uint8]) -> None:
         """Copy the batch into uint8 ``[size]``. Thread-safe."""
         write(self._packed, memory)
 
-    def local(self) -> object | None:
-        """Return the batch, the same at every call; its tensors own their storage. Not thread-safe."""
-        if not self._owned:
-            self._batch, self._owned = owned(self._batch), True
-        return self._batch
+    def local(self, empty: Empty | None = None) -> object:
+        """Return the batch with tensors that own their storage, in memory of `empty` where they had to be copied."""
+        return owned(self._batch, empty=empty)
 
 
 class StepOffer(NamedTuple):

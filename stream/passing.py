@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from stream.plain import unpack
 from stream.sharded import Failed
-from stream.steps import unnamed
+from stream.steps import Told, unnamed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class Passing(Iterator[tuple[Any, int | None]]):
     def __init__(self, inner: Any, *, packed: bool = False, to_cpu: bool = False) -> None:  # noqa: ANN401 - stock loaders are untyped
         self._inner, self._packed, self._to_cpu = inner, packed, to_cpu
         self._batches: Iterator[Any] | None = None
+        self._told_last = False
 
     def __next__(self) -> tuple[Any, int | None]:
         if self._batches is None:
@@ -49,6 +50,9 @@ class Passing(Iterator[tuple[Any, int | None]]):
         batch = next(self._batches)
         if isinstance(batch, Failed):
             raise batch.error
+        if isinstance(batch, Told):
+            self._told_last = batch.last
+            return batch.batch, batch.real_rows
         if not self._packed:
             return batch, None
         found, real_rows = unpack(batch)
@@ -64,7 +68,7 @@ class Passing(Iterator[tuple[Any, int | None]]):
 
     def is_last(self) -> bool:
         """Tell whether the batch just returned is known to be this rank's last."""
-        return False
+        return self._told_last
 
     def set_remainder(self, real_rows: int) -> None:
         """Tell whom it concerns how many rows of the last step are no padding."""

@@ -3,6 +3,7 @@
 from stream.heap import Heap
 from stream.link import Link
 from stream.local_link import LocalLink
+from stream.offers import Offer
 from stream.protocol import LENT, Begin, Leave, Message, Portion, encode
 from stream.slab import Slab, Span
 
@@ -30,6 +31,7 @@ class Peer:
         self.early: list[Message] = []
         self.sent_bytes = 0
         self._held: set[int] = set()
+        self._unsent: list[bytes] = []
         self._is_local = isinstance(link, LocalLink)
 
     def filenos(self) -> list[int]:
@@ -64,21 +66,30 @@ class Peer:
             self.memory.release(number)
 
     def say(self, message: Message) -> None:
-        """Send a message, unless the rank can no longer hear it."""
-        if self.down is None:
-            self.link.post(encode(message))
+        """Send a message with the next `flush`."""
+        self._unsent.append(encode(message))
 
-    def hand(self, portion: Portion, span: Span | None, thing: object = None) -> None:
-        """Send a portion: in shared memory, beside the message, or within this process."""
+    def hand(self, portion: Portion, span: Span | None, offer: Offer) -> None:
+        """Send a portion: in shared memory (with the next `flush`), beside the message, or within this process."""
+        message = encode(portion)
+        if span is not None:
+            self.sent_bytes += span.size
+            if portion.file >= 0 and span.new_fd is None:
+                self._unsent.append(message)
+                return
+        self.flush()
         if self.down is not None:
             return
-        message = encode(portion)
         if span is None:
-            self.link.post(message, thing=thing)
-            return
-        self.sent_bytes += span.size
-        if portion.file < 0:
+            self.link.post(message, thing=offer)
+        elif span.new_fd is None or self._is_local:
             self.link.post(message, payload=span.memory)
-            return
-        self.link.post(message, fds=() if span.new_fd is None else (span.new_fd,))
-        self.memory.sent(span.number)
+        else:
+            self.link.post(message, fds=(span.new_fd,))
+            self.memory.sent(span.number)
+
+    def flush(self) -> None:
+        """Send what was said, all at once, unless the rank can no longer hear it."""
+        unsent, self._unsent = self._unsent, []
+        if unsent and self.down is None:
+            self.link.post_all(unsent)

@@ -12,7 +12,7 @@ from stream.errors import OptionError
 from stream.foreign import tell_epoch
 from stream.lengths import batch_size_of, is_cut_by_rows
 from stream.loader_portions import LoaderPortions, Splitting
-from stream.loader_state import LoaderState
+from stream.loader_state import FINISHED, LoaderState
 from stream.portions import PortionStep
 from stream.slicing import Slicing, sliced
 from stream.stateful import StatefulPortions
@@ -53,7 +53,7 @@ class Reading:
         generators = {name: generator.get_state() for name, generator in _generators(self._loader).items()}
         if start.finished:
             self._pass_over(start)
-            start = LoaderState(epoch=start.epoch + 1, source=start.source)
+            start = LoaderState(epoch=start.epoch + 1, source=self._ended(start))
         elif start.steps:
             generators |= start.generators
         made = self._begin(start, skip, generators)
@@ -101,6 +101,12 @@ class Reading:
             for _ in sampler:
                 pass
 
+    def _ended(self, state: LoaderState) -> dict[str, Any] | None:
+        """Return the state of the source at the end of an epoch; one without a state of its own begins as at first."""
+        if state.source is None or not hasattr(self._loader.dataset, "state_dict"):
+            return None
+        return {**state.source, FINISHED: True}  # it was told before the source knew of its end
+
     def _noted(self, steps: Iterable[PortionStep], start: LoaderState) -> Generator[PortionStep, None, None]:
         with closing(_each(steps)) as each:
             for number, step in enumerate(each, start=start.steps + 1):
@@ -122,7 +128,7 @@ def _drawing_from(loader: DataLoader[Any], states: dict[str, torch.Tensor]) -> I
     before = torch.get_rng_state()
     for name, generator in _generators(loader).items():
         if name in states:
-            generator.set_state(states[name])
+            generator.set_state(states[name].clone())  # as `LoaderState.unpacked`
     try:
         yield
     finally:

@@ -119,7 +119,8 @@ class Receiver:
                 portion, batch, _ = self._made.pop(step)
                 self._taken += 1
         if step < self._committed:
-            self._bell.ring()  # there is room for another batch
+            if self._waiting:
+                self._bell.ring()  # there is room for another batch
             return Delivered(batch, portion.real_rows, portion.last, portion.position)
         raise self._failure(step)
 
@@ -188,12 +189,12 @@ class Receiver:
         try:
             self._hear()  # what came early, during the former iteration
             while not self._closed and not self._is_over():
+                self._make_next()
                 for fd, _ in poll.poll():
                     if fd == self._bell.fileno():
                         self._bell.silence()
                     else:
                         self._hear()
-                self._make_next()
         except LinkError as exc:
             self._end_by(exc)
         except BaseException as exc:  # noqa: BLE001 - a fault of ours must not leave the training loop waiting

@@ -7,7 +7,7 @@ another, as ``clone()`` of torch and ``copy(order="K")`` of numpy lay them out.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -119,12 +119,17 @@ def array_over(
     return as_strided(np.empty(1, dtype), tuple(shape), tuple(strides))
 
 
-def own_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The plain tensor, copied if its storage holds more than itself; strides as :func:`tensor_span` gives them."""
+def own_tensor(tensor: torch.Tensor, empty: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """The plain tensor, copied if its storage holds more than itself; strides as :func:`tensor_span` gives them.
+
+    ``empty`` gives the memory of a copy: uint8 of so many bytes.
+    """
     data, strides = tensor_span(tensor)
     if data.untyped_storage().nbytes() <= data.numel():
         return tensor if tensor.stride() == strides else tensor_over(data, tensor.dtype, tensor.shape, strides)
-    return tensor_over(data.clone(), tensor.dtype, tensor.shape, strides)
+    memory = empty(data.numel())
+    np.copyto(memory.numpy(), data.numpy())
+    return tensor_over(memory, tensor.dtype, tensor.shape, strides)
 
 
 def own_array(array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -21,6 +21,10 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 
+def _torch_empty(nbytes: int) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8)
+
+
 class DeviceOps(Protocol):
     """What staging needs of a device that has streams. Streams and events are the device's own objects."""
 
@@ -87,6 +91,7 @@ class Stager:
         pin: Whether memory that is asked of `empty` is pinned, where the device profits from it.
         non_blocking: Whether copies are only queued. If not, `to_device` returns when they are done; the training
             thread waits in neither case.
+        unpinned: Gives memory that is not pinned: uint8 of so many bytes; by default torch's own.
         ops: What is done on the device; by default what it needs: streams on CUDA, a plain copy on others.
 
     Attributes:
@@ -94,11 +99,20 @@ class Stager:
         pinned: Whether `empty` gives pinned memory.
     """
 
-    def __init__(self, device: torch.device, pin: bool, non_blocking: bool, ops: DeviceOps | None = None) -> None:  # noqa: FBT001 - two flags of accelerate's configuration
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        pin: bool,
+        non_blocking: bool,
+        ops: DeviceOps | None = None,
+        unpinned: Callable[[int], torch.Tensor] | None = None,
+    ) -> None:
         if ops is None and device.type == "cuda":
             ops = CudaOps(device)
         self._device, self._non_blocking, self._ops = device, non_blocking, ops
         self._stream: Any = None
+        self._unpinned = unpinned or _torch_empty
         self._lock = threading.Lock()
         self.active = ops is not None
         self.pinned = ops is not None and pin
@@ -107,7 +121,7 @@ class Stager:
         """New memory for a batch on its way: uint8 [nbytes] on the CPU, pinned if it should be."""
         if self._ops is not None and self.pinned:
             return self._ops.empty_pinned(nbytes)
-        return torch.empty(nbytes, dtype=torch.uint8)
+        return self._unpinned(nbytes)
 
     def to_device(self, batch: object) -> Staged:
         """Copy the tensors of a batch, whatever it is made of; all else stays the same objects.

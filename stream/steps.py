@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shards.errors import ShardsError
 from stream.collate import Collator
-from stream.cuts import Cut, cut_items
+from stream.cuts import Cut, CutStep, cut_items
 from stream.errors import SourceError, StreamError
 from stream.plain import pack, pack_fault
 from stream.read_ahead import ReadAhead
@@ -68,6 +68,14 @@ class Ahead(NamedTuple):
     budget_bytes: int
 
 
+class Told(NamedTuple):
+    """A batch of a sequence in one process, with what nothing else tells: its rows, and whether it is the last."""
+
+    batch: Any
+    real_rows: int
+    last: bool
+
+
 class LoadedSteps(IterableDataset[Any]):
     """Finished batches of one epoch, loaded ahead in threads. One pass; its threads end with it, or when closed."""
 
@@ -102,15 +110,20 @@ def row_steps(dataset: ShardDataset, sampler: StepSampler, finish: Finish, ahead
 
 def sequence_steps(
     source: SequenceSource, cut: Cut, finish: Finish, ahead: Ahead, *, epoch: int, start: int = 0
-) -> ReadAhead[Loaded, Any]:
-    """Load the steps behind a sequence's first `start` rows ahead; one thread takes its rows in order."""
-    return ReadAhead(finish, _cut(source.rows(epoch=epoch), cut, start), depth=ahead.steps)
+) -> ReadAhead[CutStep[Any], Any]:
+    """Load the steps behind a sequence's first `start` rows ahead; one thread takes its rows in order.
 
+    What is not packed is `Told`.
+    """
 
-def _cut(rows: Iterator[Any], cut: Cut, start: int) -> Iterator[Loaded]:
-    """Cut rows into steps whose portions lie one behind the other, padding last."""
-    for step in cut_items(rows, cut, start=start):
-        yield Loaded([row for portion in step.portions for row in portion], step.real)
+    def made(step: CutStep[Any]) -> Any:  # noqa: ANN401 - as Finish
+        rows = [row for portion in step.portions for row in portion]  # padding last
+        batch = finish(Loaded(rows, step.real))
+        if finish.packed_for is not None or isinstance(batch, Failed):
+            return batch
+        return Told(batch, step.real, all(step.last))
+
+    return ReadAhead(made, cut_items(source.rows(epoch=epoch), cut, start=start), depth=ahead.steps)
 
 
 def _raisable(error: Exception) -> Exception:

@@ -20,11 +20,10 @@ class Load(NamedTuple):
 
 
 class _Lot(NamedTuple):
-    """What one rank gets: in a span, or (rank 0) the thing itself."""
+    """What one rank gets: in a span, or (rank 0) the offer itself."""
 
     offer: Offer
     span: Span | None
-    thing: object = None
 
 
 class Underway:
@@ -56,9 +55,8 @@ class Underway:
             portion = offer.portions[peer.share]
             if portion is None:
                 continue
-            thing = portion.local() if peer.rank == 0 else None
-            if thing is not None:
-                lots[peer.rank] = _Lot(portion, None, thing)
+            if peer.rank == 0 and portion.kind == "batch":
+                lots[peer.rank] = _Lot(portion, None)  # it is here already
                 continue
             span = peer.allocate(body_start(len(portion.header)) + portion.size)
             if span is None:
@@ -102,7 +100,7 @@ class Underway:
                 position=self.offer.position_after,
                 gone=peer.memory.dropped(),
             )
-            peer.hand(portion, span, lot.thing)
+            peer.hand(portion, span, lot.offer)
         self.sent = True
 
 

@@ -6,12 +6,18 @@ from contextlib import suppress
 
 
 class Bell:
-    """An eventfd. `ring` may be called from any thread, also after `close`; `silence` by the thread that was woken."""
+    """An eventfd. `ring` may be called from any thread, also after `close`; `silence` by the thread that was woken.
+
+    One that nobody closes, since a thread that could not be waited for may still ring it, is closed with its last user.
+    """
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Between `ring` reading the number and writing to it, another thread's file may have got it.
         self._lock = threading.RLock()
+
+    def __del__(self) -> None:
+        self.close()
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when the bell rings."""

@@ -25,8 +25,6 @@ from stream.spans import (
     array_problem,
     array_span,
     dtype_problem,
-    own_array,
-    own_tensor,
     plain,
     tensor_bytes,
     tensor_over,
@@ -126,17 +124,6 @@ def unpack(header: bytes | memoryview, buffer: Bytes, *, empty: Callable[[int], 
         memory = empty(size)
         np.copyto(memory.numpy(), buffer[:size])
     return msgspec.msgpack.decode(memoryview(header)[_SIZE_BYTES:], ext_hook=_Reader(memory).hook)
-
-
-def owned(batch: object) -> Any:  # noqa: ANN401 - whatever a batch is
-    """The batch as it would come out of :func:`unpack`, without a copy of what already has memory of its own.
-
-    Containers are new. A tensor or array whose memory holds more than itself is copied; any other is shared.
-
-    Raises:
-        SourceError: As :func:`pack`.
-    """
-    return _Owner().value(batch)
 
 
 def _packed(writer: "_Writer", batch: object) -> Packed:
@@ -268,32 +255,3 @@ class _Reader:
         if code == _TEXT:
             return str(data, "utf-8", "surrogatepass")
         raise SourceError("batch", f"has extension {code}, which is unknown; run the same version on all ranks")
-
-
-class _Owner(Walk):
-    """Gives each leaf memory of its own, in new containers."""
-
-    leaves = dict.fromkeys((bytes, bytearray, complex), "same")
-
-    def same(self, value: object) -> object:
-        return value
-
-    def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if problem := tensor_problem(tensor):
-            self.refuse(problem)
-        return own_tensor(plain(tensor))
-
-    def array(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        if problem := array_problem(array):
-            self.refuse(problem)
-        return own_array(array)
-
-    def scalar(self, scalar: np.generic) -> np.generic:
-        if problem := dtype_problem(scalar.dtype):
-            self.refuse(problem)
-        return scalar
-
-    def container(self, value: object) -> object:
-        if type(value) is list:
-            return self.each(range(len(value)), value)
-        return build(*self.parts(value))

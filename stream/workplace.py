@@ -8,6 +8,7 @@ from stream.exchange import Exchange
 from stream.gil import Held
 from stream.helper import DecodeHelper
 from stream.plan import Plan
+from stream.recycler import Recycler
 from stream.stats import Stats
 
 
@@ -16,6 +17,7 @@ class Workplace:
 
     def __init__(self, plan: Plan, exchange: Exchange | None) -> None:
         self._plan, self.exchange = plan, exchange
+        self.recycler = Recycler(plan.options.read_ahead_bytes)
         self._collator: Collator | None = None
         self._held = Held(0.0, 0.0, 0.0)
 

@@ -69,6 +69,19 @@ def test_the_job_knows_whether_batches_are_moved_and_gradients_accumulated():
     assert job_of(Accelerator(cpu=True, gradient_accumulation_steps=1)).accumulation == 1
 
 
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({}, ()),
+        ({"use_seedable_sampler": True}, ("use_seedable_sampler",)),
+        ({"use_seedable_sampler": True, "data_seed": 0}, ("use_seedable_sampler", "data_seed")),
+        ({"use_stateful_dataloader": True}, ("use_stateful_dataloader",)),
+    ],
+)
+def test_the_job_names_what_was_set_though_it_means_nothing_to_a_loader(config, named):
+    assert job_of(accelerator_of(**config)).without_effect == named
+
+
 def test_prepared_is_the_very_object_that_was_prepared():
     accelerator, loader = accelerator_of(), torch.utils.data.DataLoader([1])
     loader._is_accelerate_prepared = True

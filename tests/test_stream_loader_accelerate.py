@@ -1,15 +1,20 @@
 """StreamLoader beside an Accelerator in one process: prepare, gradient state, refusals, what it tells of itself."""
 
+import contextlib
+import copy
 import gc
 import itertools
 import pickle
+import weakref
 
+import accelerate.accelerator
 import pytest
 import torch
-from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate import Accelerator, DataLoaderConfiguration, find_executable_batch_size, skip_first_batches
 from accelerate.state import GradientState
 from torch.utils.data import DataLoader, IterableDataset
 
+import stream.loader
 from packed import SIZE, make_packed, number_of
 from ranks import left_behind
 from stream.errors import NotPreparedError, OptionError
@@ -93,6 +98,118 @@ def test_an_accelerator_with_a_loader_can_be_pickled(made, mode):
     copied = pickle.loads(pickle.dumps(accelerator))
     [loader] = copied._dataloaders
     assert len(list(loader)) == 3
+
+
+def test_a_copy_of_a_prepared_loader_is_another_loader(made, mode):
+    accelerator = accelerator_of(mode)
+    loader = accelerator.prepare(loader_of(made.url, accelerator))
+    next(iter(loader))
+    copied = copy.copy(loader)
+    assert "not prepared yet" in copied.describe()
+    assert copied.position == 12
+    assert len(list(copied)) == 3
+    assert (loader.epoch, loader.position, copied.epoch, copied.stats.steps) == (0, 12, 1, 4)
+
+
+def test_free_memory_lets_a_loader_go(made, mode):
+    accelerator = accelerator_of(mode)
+    loader = accelerator.prepare(loader_of(made.url, accelerator))
+    seen = weakref.ref(loader)
+    next(iter(loader))
+    [loader] = accelerator.free_memory(loader)
+    assert (loader, seen()) == (None, None)
+    assert left_behind() == []
+    [again] = [accelerator.prepare(loader_of(made.url, accelerator))]
+    assert len(list(again)) == 3
+
+
+def test_each_batch_size_that_is_tried_has_a_loader_of_its_own(made, mode, tmp_path):
+    accelerator, tried = accelerator_of(mode), []
+
+    @find_executable_batch_size(starting_batch_size=6)
+    def train(batch_size):
+        accelerator.free_memory()
+        loader = accelerator.prepare(loader_of(made.url, accelerator, batch_size=batch_size))
+        tried.append(batch_size)
+        for batch in loader:
+            if len(batch["key"]) > 5:
+                raise RuntimeError("CUDA out of memory.")
+        accelerator.save_state(str(tmp_path))
+        return loader.epoch
+
+    assert (train(), tried) == (1, [6, 5])
+    assert (tmp_path / "stream_train.json").exists()
+
+
+def test_skip_first_batches_is_refused_with_what_to_write(made, mode):
+    accelerator = accelerator_of(mode)
+    skipping = skip_first_batches(accelerator.prepare(loader_of(made.url, accelerator)), 1)
+    with pytest.raises(TypeError, match=r"loader\.skip\(steps\)"):
+        next(iter(skipping))
+
+
+# --- uneven inputs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many_devices(monkeypatch):
+    """Let an Accelerator of one process do what it does for several, but for torch's Join."""
+    monkeypatch.setattr(Accelerator, "multi_device", property(lambda accelerator: True))
+    monkeypatch.setattr(accelerate.accelerator, "Join", lambda *args, **options: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": None}])
+@pytest.mark.parametrize("even_batches", [True, False, None])
+def test_join_uneven_inputs_overrides_even_batches_while_it_lasts(many_devices, even_batches, options):
+    accelerator = accelerator_of("dispatch")
+    loader = accelerator.prepare(loader_of(Endless(), accelerator, shuffle="window", **{"batch_size": 4, **options}))
+    with accelerator.join_uneven_inputs([], even_batches=even_batches):
+        assert loader.batch_sampler.even_batches == (even_batches is not False)
+    assert loader.batch_sampler.even_batches is True
+
+
+def test_an_override_of_even_batches_is_taken_up_by_the_next_iteration(made, mode, many_devices, monkeypatch):
+    begun = []
+    real = stream.loader.begin_epoch
+
+    def begin(plan, *args, **options):
+        begun.append(plan.job.even_batches)
+        return real(plan, *args, **options)
+
+    monkeypatch.setattr(stream.loader, "begin_epoch", begin)
+    accelerator = accelerator_of(mode)
+    loader = accelerator.prepare(loader_of(made.url, accelerator))
+    with accelerator.join_uneven_inputs([], even_batches=False):
+        assert len(list(loader)) == 3
+    assert len(list(loader)) == 3
+    assert begun == [False, True]
+
+
+# --- configuration ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_set_in_vain_is_said(made):
+    config = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=3, use_stateful_dataloader=True)
+    loader = loader_of(made.url, Accelerator(cpu=True, dataloader_config=config))
+    assert loader.describe().splitlines()[-3:] == [
+        "use_seedable_sampler: without effect, the order comes from seed",
+        "data_seed: without effect, the order comes from seed",
+        "use_stateful_dataloader: without effect, the loader has state_dict() itself",
+    ]
+
+
+def test_nothing_is_said_of_what_was_not_set(made, mode):
+    assert "without effect" not in loader_of(made.url, accelerator_of(mode)).describe()
+
+
+def test_the_order_does_not_depend_on_accelerates_samplers(made):
+    config = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=3)
+    loaders = [
+        loader_of(made.url, Accelerator(cpu=True, dataloader_config=given), shuffle="full")
+        for given in (config, DataLoaderConfiguration())
+    ]
+    found = [[key for batch in loader for key in batch["key"]] for loader in loaders]
+    assert found[0] == found[1] != made.keys
 
 
 # --- gradient state --------------------------------------------------------------------------------------------

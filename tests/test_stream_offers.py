@@ -142,10 +142,6 @@ def test_offering_reads_no_shard(tmp_path):
         received(offer.portions[0])
 
 
-def test_rows_are_no_batch_yet(made):
-    assert epoch_of(made).offers()[0].portions[0].local() is None
-
-
 def test_a_portion_may_be_filled_for_several_ranks(made):
     portion = epoch_of(made).offers()[0].portions[0]
     assert received(portion) == received(portion)
@@ -182,12 +178,14 @@ def test_a_batch_of_the_readers_own_process_is_not_copied():
     assert not offer.portions[0].slow
 
 
-def test_a_batch_that_is_a_slice_owns_its_storage_and_is_copied_once():
+def test_a_batch_that_is_a_slice_is_given_with_a_storage_of_its_own_in_the_memory_asked_for():
     whole = torch.arange(1000)
     offer = BatchOffer({"image": whole[10:20]})
-    found = offer.local()["image"]
+    memory = torch.empty(10 * whole.element_size(), dtype=torch.uint8)
+    found = offer.local(lambda _: memory)["image"]
     assert found.untyped_storage().nbytes() == 10 * whole.element_size()
-    assert offer.local()["image"] is found
+    assert found.data_ptr() == memory.data_ptr()
+    assert torch.equal(found, whole[10:20])
     assert torch.equal(received(offer)["image"], whole[10:20])
 
 

@@ -9,6 +9,7 @@ from stream.errors import SourceError
 from stream.passing import LoaderParts, Passing, plain_passing, same
 from stream.plain import pack, pack_fault
 from stream.sharded import Failed
+from stream.steps import Told
 
 
 class Batches(IterableDataset):
@@ -88,6 +89,11 @@ def test_alone_nobody_needs_to_know_the_last_batch():
     next(passing)
     assert passing.is_last() is False
     passing.set_remainder(1)
+
+
+def test_alone_a_sequence_tells_its_rows_and_its_last_batch():
+    passing = passing_of(Told("first", 4, last=False), Told("second", 3, last=True))
+    assert [(batch, rows, passing.is_last()) for batch, rows in passing] == [("first", 4, False), ("second", 3, True)]
 
 
 class Doubles(torch.utils.data.Dataset):

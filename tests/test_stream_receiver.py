@@ -40,6 +40,11 @@ class Reader:
     def say(self, message):
         self.peer.say(message)
 
+    def send_committed(self, step, **options):
+        self.send(step, **options)
+        self.hears(Ready, step + 1)
+        self.say(Commit(0, step))
+
     def heard(self):
         self._heard += [decode(frame.message) for frame in self.peer.link.drain()]
         return self._heard
@@ -79,8 +84,7 @@ def test_a_step_is_handed_out_only_after_its_commit(reader):
 
 def test_after_the_last_step_comes_the_end_again_and_again(reader):
     receiver = reader.receive()
-    reader.send(0, last=True)
-    reader.say(Commit(0, 0))
+    reader.send_committed(0, last=True)
     assert receiver.take().last
     assert receiver.take() is None
     assert receiver.take() is None
@@ -99,8 +103,8 @@ def test_at_most_prefetch_steps_are_made_ahead_of_the_training_loop(reader, asid
     receiver = reader.receive(prefetch_steps=2, aside=aside)
     for step in range(4):
         reader.send(step)
-        reader.say(Commit(0, step))
     reader.hears(Ready, 2)
+    reader.say(Commit(0, 0))
     assert not until(lambda: sum(isinstance(message, Ready) for message in reader.heard()) > 2, 0.1)
     assert receiver.take().batch == (0, 1, 1000)
     reader.hears(Ready, 3)
@@ -110,8 +114,8 @@ def test_no_further_batch_is_begun_while_those_that_are_there_hold_the_budget(re
     receiver = reader.receive(prefetch_steps=10, budget_bytes=2500)
     for step in range(5):
         reader.send(step)
-        reader.say(Commit(0, step))
     reader.hears(Ready, 3)
+    reader.say(Commit(0, 0))
     assert not until(lambda: sum(isinstance(message, Ready) for message in reader.heard()) > 3, 0.1)
     receiver.take()
     reader.hears(Ready, 4)
@@ -120,9 +124,8 @@ def test_no_further_batch_is_begun_while_those_that_are_there_hold_the_budget(re
 def test_a_batch_above_the_budget_is_made_when_no_other_is_there(reader):
     receiver = reader.receive(budget_bytes=10)
     for step in range(3):
-        reader.send(step)
-        reader.say(Commit(0, step))
-    assert [receiver.take().batch[0] for _ in range(3)] == [0, 1, 2]
+        reader.send_committed(step)
+        assert receiver.take().batch[0] == step
 
 
 def test_a_span_is_given_back_only_after_its_batch_is_made(reader):
@@ -195,8 +198,7 @@ def test_memory_that_changed_while_its_batch_was_made_is_a_failure(reader):
 
 def test_steps_that_were_committed_come_before_the_fault(reader):
     receiver = reader.receive()
-    reader.send(0)
-    reader.say(Commit(0, 0))
+    reader.send_committed(0)
     reader.say(Fault(0, 1, carried(RankError(3, 1, "died"), rank=0, step=1)))
     assert receiver.take().batch[0] == 0
     with pytest.raises(RankError, match="rank 3, step 1: died"):
@@ -205,9 +207,7 @@ def test_steps_that_were_committed_come_before_the_fault(reader):
 
 def test_steps_that_were_committed_come_before_the_end_of_the_reader(reader):
     receiver = reader.receive()
-    reader.send(0)
-    reader.say(Commit(0, 0))
-    reader.hears(Ready)
+    reader.send_committed(0)
     reader.peer.link.close()
     assert receiver.take().batch[0] == 0
     with pytest.raises(RankError, match="the reader, rank 0, is gone: the other side has closed it") as caught:
@@ -236,8 +236,7 @@ def test_who_waits_says_so_once(reader):
 
 def test_who_does_not_wait_long_says_nothing(reader):
     receiver = reader.receive(warn_after_s=20)
-    reader.send(0)
-    reader.say(Commit(0, 0))
+    reader.send_committed(0)
     receiver.take()
     receiver.warn("slow disk")
     assert reader.hears(Warn) == Warn("slow disk")
@@ -246,8 +245,7 @@ def test_who_does_not_wait_long_says_nothing(reader):
 
 def test_who_leaves_says_after_how_many_steps_and_because_of_what(reader):
     receiver = reader.receive()
-    reader.send(0)
-    reader.say(Commit(0, 0))
+    reader.send_committed(0)
     receiver.take()
     receiver.leave(ValueError("stop"))
     receiver.leave()
@@ -294,9 +292,7 @@ def test_leaving_waits_for_a_batch_that_is_being_made_and_drops_the_rest(reader)
 
 def test_an_iteration_that_was_left_says_so_to_who_still_takes_of_it(reader):
     receiver = reader.receive(timeout_s=20)
-    reader.send(0)
-    reader.say(Commit(0, 0))
-    reader.hears(Ready)
+    reader.send_committed(0)
     receiver.leave()
     with pytest.raises(RankError, match="this iteration was ended"):
         receiver.take()
@@ -383,8 +379,7 @@ def test_rank_0_gets_the_thing_itself():
     reader = Reader(rank=0)
     receiver = reader.receive()
     thing = {"image": 1}
-    reader.send(0, thing=thing)
-    reader.say(Commit(0, 0))
+    reader.send_committed(0, thing=thing)
     assert receiver.take().batch is thing
     reader.close()
 
@@ -392,10 +387,9 @@ def test_rank_0_gets_the_thing_itself():
 def test_over_tcp_it_is_the_same():
     reader = Reader(kind="tcp")
     receiver = reader.receive()
-    for step in range(3):
-        reader.send(step, last=step == 2)
-        reader.say(Commit(0, step))
-    assert [receiver.take().batch[0] for _ in range(3)] == [0, 1, 2]
+    for step in range(2):
+        reader.send_committed(step, last=step == 1)
+    assert [receiver.take().batch[0] for _ in range(2)] == [0, 1]
     assert receiver.take() is None
     reader.close()
 

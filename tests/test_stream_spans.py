@@ -165,9 +165,13 @@ def test_dtypes_that_do_not_come_back_by_their_names_are_refused():
     assert dtype_problem(np.dtype(">U3")) is None
 
 
+def bytes_of(count):
+    return torch.empty(count, dtype=torch.uint8)
+
+
 def test_what_owns_its_memory_is_the_same_object_and_what_does_not_is_copied():
-    assert own_tensor(WHOLE) is WHOLE
-    assert own_tensor(WHOLE[1:]).untyped_storage().nbytes() == WHOLE[1:].nbytes
+    assert own_tensor(WHOLE, bytes_of) is WHOLE
+    assert own_tensor(WHOLE[1:], bytes_of).untyped_storage().nbytes() == WHOLE[1:].nbytes
     array = np.ones((4, 5))
     assert own_array(array) is array
     assert own_array(array.T).base is array

@@ -23,7 +23,7 @@ from stream.resize import ResizeSpec
 from stream.schedule import Schedule
 from stream.sharded import Failed, Loaded, ShardDataset, StepSampler
 from stream.sources import PackedSource, SequenceSource
-from stream.steps import Ahead, Cut, Finish, LoadedSteps, named, row_steps, sequence_steps, unnamed
+from stream.steps import Ahead, Cut, Finish, LoadedSteps, Told, named, row_steps, sequence_steps, unnamed
 
 SAMPLES = 20
 AHEAD = Ahead(2, 2**20)
@@ -95,7 +95,10 @@ def test_a_small_budget_of_bytes_still_gives_every_step(made):
 def test_a_sequence_is_cut_as_a_source_of_known_length_would_be(rows, share, ranks, drop_last):
     schedule = Schedule(rows, global_batch=share * ranks, ranks=ranks, drop_last=drop_last)
     found = list(loaded_sequence(range(rows), Cut(share * ranks, ranks, drop_last), finish_of()))
-    assert found == [schedule.positions(step).tolist() for step in range(schedule.steps)]
+    last = schedule.steps - 1
+    assert found == [
+        (schedule.positions(step).tolist(), schedule.real_rows(step), step == last) for step in range(schedule.steps)
+    ]
 
 
 @pytest.mark.parametrize(("rows", "drop_last"), [(0, False), (0, True), (3, True)])
@@ -114,7 +117,7 @@ def test_a_sequence_without_end_is_read_no_farther_than_ahead():
     taken = []
     rows = (taken.append(number) or number for number in count())
     steps = iter(loaded_sequence(rows, Cut(2, 1, drop_last=False), finish_of(), Ahead(1, 2**20)))
-    assert next(steps) == [0, 1]
+    assert next(steps).batch == [0, 1]
     steps.close()
     assert len(taken) <= 2 + 2 + 2 + 1  # handed out, ahead, waiting for a place, and the row that tells of an end
     assert left_behind() == []
@@ -124,7 +127,7 @@ def test_a_sequence_can_be_taken_up_behind_some_of_its_rows():
     source = SequenceSource(range(7), spec=BatchSpec(batch_size=1))
     cut = Cut(3, 1, drop_last=False)
     steps = LoadedSteps(sequence_steps(source, cut, finish_of(), AHEAD, epoch=0, start=3), finish_of())
-    assert list(steps) == [[3, 4, 5], [6]]
+    assert list(steps) == [Told([3, 4, 5], 3, last=False), Told([6], 1, last=True)]
 
 
 def test_a_sequence_that_fails_gives_its_whole_steps_first():
@@ -133,7 +136,7 @@ def test_a_sequence_that_fails_gives_its_whole_steps_first():
         raise OSError("the connection was reset")
 
     *good, failed = loaded_sequence(rows(), Cut(2, 1, drop_last=False), finish_of())
-    assert good == [[0, 1], [2, 3]]
+    assert [told.batch for told in good] == [[0, 1], [2, 3]]
     assert isinstance(failed.error, OSError)
     assert left_behind() == []
 

@@ -23,7 +23,8 @@ from batches import (
     tensor_strides,
 )
 from stream.errors import SourceError
-from stream.wire import ALIGNMENT, owned, pack, unpack, write
+from stream.owning import owned
+from stream.wire import ALIGNMENT, pack, unpack, write
 
 EXAMPLES = 1_500
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")

@@ -160,7 +160,7 @@ def judge_d4(ranks: Sequence[Found]) -> Verdict:
 def d5(make: Make) -> Found:
     """Count the worker processes while batches come."""
     accelerator = make.accelerator()
-    loader = make.loader(accelerator, Numbers(24 * accelerator.num_processes), Wanted(workers=2))
+    loader = make.loader(accelerator, Numbers(160 * accelerator.num_processes), Wanted(workers=2))
     counts = [len(started_processes()) for _ in loader]
     return {"workers": max(counts)}
 

@@ -148,7 +148,7 @@ def _prepare_one(
 
 def _skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:  # noqa: ANN401 - any loader
     # Runs with the globals of accelerate.data_loader, whose function this becomes the code of
-    from stream.install import skip_steps  # noqa: PLC0415 - as above
+    from stream.installation import skip_steps  # noqa: PLC0415 - as above
 
     return skip_steps(dataloader, num_batches)
 
@@ -200,7 +200,7 @@ def _warn_of_iterable(accelerator: Accelerator, thing: Any) -> None:  # noqa: AN
     _no_loaders.add(type(thing))
     if accelerator.is_main_process:
         _log.warning(
-            "%s is no torch DataLoader, so prepare() leaves it as it is and each of %d ranks reads all of it; "
+            "%s is no torch DataLoader, so prepare() leaves it as it is and each of %d ranks iterates all of it; "
             "if it gives batches, put it into an IterableDataset or a StreamLoader",
             type(thing).__name__,
             accelerator.num_processes,
