@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run.py",
         description="Measure the loader: samples/s over modes, ranks, workers, prefetch and pinned memory.",
-        epilog="Options with commas span a grid; every row of it is measured in every repeat.",
+        epilog="Options with commas span a grid; every row of it is measured in every repeat. Two other measurements "
+        "have options of their own: --transport ours,stock,scatter --help, and --faults --help.",
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -1,11 +1,12 @@
 """Run what README and the issues claim in full, and write the log: benchmarks/results/<issue>.md.
 
-    python benchmarks/proof.py
+    python benchmarks/proof.py [2] [3]
 
-It needs the real COCO images beside the checkout (../shared/data) and a quiet machine for about half an hour.
+It needs the real COCO images beside the checkout (../shared/data) and a quiet machine for about half an hour an issue.
 Exit status 1 if any command failed; its output is in the log all the same.
 """
 
+import argparse
 import shlex
 import subprocess
 import sys
@@ -26,10 +27,11 @@ _GRID = (
 )
 _FILES = "--json benchmarks/results/2-grid.json --plot benchmarks/results/2-grid.png"
 
-ISSUE = "2"
-STEPS = (
+_SHARDS = ("The real images, packed", f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val")
+ISSUES = {
+    "2": (
     ("What importing costs", "python benchmarks/import_time.py"),
-    ("The real images, packed", f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val"),
+    _SHARDS,
     ("The packer beside tar and beside decoding", f"python benchmarks/pack_speed.py {_IMAGES} --repeats 5"),
     ("The same with more images, where starting weighs less",
      f"python benchmarks/pack_speed.py {_IMAGES} --repeats 3 --copies 60"),
@@ -40,7 +42,21 @@ STEPS = (
     ("Every row on one rank, 1 to 4 ranks, both modes; the awkward images; foreign readers",
      "python -m pytest -q tests/test_stream_ranks.py tests/test_stream_decode_awkward.py tests/test_shards_readers.py"),
     ("The grid", f"python benchmarks/run.py {_GRID} --data $OUT/coco-val {_FILES}"),
-)  # fmt: skip
+),
+    "3": (
+    _SHARDS,
+    ("Stock dispatch and ours side by side, 2 ranks", "python benchmarks/run.py --mode dispatch --faults --ranks 2"),
+    ("Stock dispatch and ours side by side, 4 ranks", "python benchmarks/run.py --mode dispatch --faults --ranks 4"),
+    ("The transport alone",
+     "python benchmarks/run.py --mode dispatch --transport ours,stock,scatter --ranks 2,4 --dtypes float32,uint8"),
+    ("Encoded bytes", "python benchmarks/encoded.py --data $OUT/coco-val"),
+    ("End to end", "python benchmarks/end_to_end.py --data $OUT/coco-val"),
+    ("A training loop of pure Python", "python benchmarks/busy_main.py --data $OUT/coco-val"),
+    ("Accelerate's own checks under stream.install()", "python -m pytest -q tests/test_upstream_checks.py"),
+    ("Several hosts", "python -m pytest -q --proof tests/test_hosts.py"),
+    ("Memory, exits and kills", "python -m pytest -q --proof tests/test_endurance.py tests/test_exits.py"),
+    ),
+}  # fmt: skip
 
 
 def run(command: str, out: str) -> tuple[int, str]:
@@ -54,14 +70,14 @@ def run(command: str, out: str) -> tuple[int, str]:
     return done.returncode, done.stdout.replace(out, "OUT")
 
 
-def head() -> str:
+def head(issue: str) -> str:
     """Return the log's first lines: date, machine and commit."""
     git = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s"]
     said = subprocess.run(git, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603 - as above
     commit = said.strip()
     machine = describe_machine()
     return (
-        f"# Proof of issue {ISSUE}\n\n"
+        f"# Proof of issue {issue}\n\n"
         f"- date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n- commit: {commit}\n"
         f"- machine: {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.accelerator}; "
         f"load {machine.load} before the start\n"
@@ -80,23 +96,31 @@ def section(title: str, command: str, out: str) -> tuple[bool, str]:
     return status == 0, text
 
 
-def main(_: Sequence[str] | None = None) -> int:
-    """Run the program."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program for the issues that are named, by default for all."""
+    parser = argparse.ArgumentParser(description="Run in full what README and the issues claim, and write the log.")
+    parser.add_argument("issues", nargs="*", metavar="ISSUE", help=f"{', '.join(ISSUES)} (default: all)")
+    issues = parser.parse_args(arguments).issues or list(ISSUES)
+    if unknown := [issue for issue in issues if issue not in ISSUES]:
+        parser.error(f"no steps are known for {', '.join(unknown)}; there are {', '.join(ISSUES)}")
     if not (ROOT / COCO).is_dir():
         sys.stderr.write(f"proof: the real COCO images are not beside this checkout ({COCO})\n")
         return 1
-    with tempfile.TemporaryDirectory(prefix="proof-") as out:
-        return int(not prove(out))
+    proven = True
+    for issue in issues:
+        with tempfile.TemporaryDirectory(prefix="proof-") as out:
+            proven = prove(issue, out) and proven
+    return int(not proven)
 
 
-def prove(out: str) -> bool:
+def prove(issue: str, out: str) -> bool:
     """Run all steps and write the log after each, so that nothing is lost where a later one is interrupted."""
-    log, proven = head(), True
+    log, proven = head(issue), True
     RESULTS.mkdir(exist_ok=True)
-    for title, command in STEPS:
+    for title, command in ISSUES[issue]:
         succeeded, text = section(title, command, out)
         log, proven = log + text, proven and succeeded
-        (RESULTS / f"{ISSUE}.md").write_text(log)
+        (RESULTS / f"{issue}.md").write_text(log)
     return proven
 
 

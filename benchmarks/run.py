@@ -1,6 +1,8 @@
 """Measure the loader on this machine: both modes, over ranks, workers, prefetch and pinned memory.
 
     python benchmarks/run.py --data packed/val --mode dispatch,shard --ranks 2 --json grid.json --plot grid.png
+    python benchmarks/run.py --mode dispatch --transport ours,stock,scatter
+    python benchmarks/run.py --mode dispatch --faults
 
 The table goes to standard output (Markdown), progress to standard error. The decode ceiling is measured in the same
 run, before and after each repeat. Exit status: 0 everything was measured; 1 a row or a check failed, which the table
@@ -25,6 +27,7 @@ from machine import cores, describe_machine
 from measure import Outcome, run_jobs
 from messages import Job, Setting, Shot
 from picture import draw
+from programs import other_program
 from report import Dataset, Rate, Result, mark_best, to_markdown
 from shards.dataset import DatasetReader
 from shards.errors import ShardsError
@@ -37,8 +40,11 @@ _CEILING_REPEATS = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    status = other_program(words)
+    if status is not None:
+        return status
     options = parse(arguments)
-    words = sys.argv[1:] if arguments is None else arguments
     try:
         reader = DatasetReader(options.data)
         images = images_of(reader, most=_CEILING_IMAGES)

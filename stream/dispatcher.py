@@ -28,8 +28,7 @@ from stream.loader_state import LoaderState
 from stream.making import Maker
 from stream.offers import batch_offers
 from stream.options import StreamOptions
-from stream.portions import PortionStep
-from stream.reading import Reading
+from stream.reading import Reading, begun
 from stream.receiver import ReceiverOptions
 from stream.slicing import Slicing
 from stream.staging import Stager
@@ -179,7 +178,7 @@ class Dispatcher(DataLoaderDispatcher):  # type: ignore[misc] # accelerate has n
             "steps before": start.steps,
             **self._splitting()._asdict(),
         }
-        steps = _begun(reading, start, skip) if job.rank == 0 else iter(())
+        steps = begun(reading, start, skip=skip) if job.rank == 0 else iter(())
         if job.rank != 0:
             torch.empty((), dtype=torch.int64).random_(generator=base.generator)  # as torch does on every rank
         stager = Stager(job.device, pin=bool(base.pin_memory), non_blocking=job.non_blocking)
@@ -267,19 +266,6 @@ class Dispatcher(DataLoaderDispatcher):  # type: ignore[misc] # accelerate has n
 
 def _blank() -> Dispatcher:
     return Dispatcher.__new__(Dispatcher)
-
-
-def _begun(reading: Reading, start: LoaderState, skip: int) -> Iterator[PortionStep]:
-    """Begin to read; an error is raised by the first step, since every rank has to hear of it."""
-    try:
-        return reading.begin(start, skip=skip)
-    except Exception as exc:  # noqa: BLE001 - raised in its place
-        return _raising(exc)
-
-
-def _raising(error: Exception) -> Iterator[PortionStep]:
-    raise error
-    yield  # type: ignore[unreachable]
 
 
 def _close(exchange: Exchange, reading: Reading) -> None:

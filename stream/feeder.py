@@ -285,9 +285,8 @@ class Feeder:
                 peer = self._peers[rank]
                 peer.done = step.offer.last[peer.share]
                 peer.say(Commit(self._iteration, step.number))
-        if self._failure is None:
-            self._admit()
-            self._send()
+        self._admit()
+        self._send()  # also after a failure: good steps before it may have waited behind those just committed
 
 
 def _made(offers: Callable[[], Iterator[StepOffer]]) -> Iterator[StepOffer]:

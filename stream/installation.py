@@ -28,7 +28,7 @@ from stream.by_lists import ByLists
 from stream.dispatcher import Dispatcher
 from stream.errors import OptionError
 
-CHECKED = ("1.12.0", "1.13.0", "1.14.0", "1.15.0")
+CHECKED = ("1.13.0", "1.14.0", "1.15.0")
 """The versions of accelerate with which accelerate's own checks and ours were run."""
 
 _STOCK = data_loader.DataLoaderDispatcher

@@ -12,7 +12,7 @@ from stream.owning import owned
 from stream.wire import pack, unpack, write
 
 _HEAD = 8
-FINISHED = "_iterator_finished"
+_FINISHED = "_iterator_finished"
 """accelerate's and torchdata's own name for `finished`."""
 
 
@@ -29,6 +29,9 @@ class LoaderState:
         source: What a source that is read one after another says of itself, at most a batch before `position`; None:
             at its beginning.
         rest: How many rows behind `source` were handed out too.
+
+    An epoch that goes on behind the state of a source is padded with the first rows that come then, since the epoch's
+    first rows are not read again.
     """
 
     epoch: int
@@ -42,7 +45,7 @@ class LoaderState:
     def to_dict(self) -> dict[str, Any]:
         """Return the state as `state_dict` gives it."""
         found = asdict(self)
-        found[FINISHED] = found.pop("finished")
+        found[_FINISHED] = found.pop("finished")
         return found
 
     @classmethod
@@ -52,7 +55,7 @@ class LoaderState:
         Raises:
             OptionError: it is no such state.
         """
-        named = {FINISHED if known.name == "finished" else known.name: known.name for known in fields(cls)}
+        named = {_FINISHED if known.name == "finished" else known.name: known.name for known in fields(cls)}
         if set(state) != set(named):
             problem = (
                 "is not the state of a loader that stream.install() made; names and values must be as it gave them"

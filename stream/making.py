@@ -1,8 +1,10 @@
 """A portion as it arrived, into the batch that the training loop gets: unpacked, or decoded and collated."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from stream.collate import Collator
@@ -25,7 +27,7 @@ class Maker:
         self._collator, self._stager, self._verify = collator, stager, verify
 
     def __call__(self, arrived: Arrived) -> tuple[Any, int]:
-        """Return the batch, and about how many bytes its tensors take.
+        """Return the batch, and about how many bytes its tensors, arrays and byte strings take.
 
         Raises:
             ShardsError, DecodeError, SourceError: what arrived is bad, or cannot be made a batch.
@@ -45,8 +47,12 @@ class Maker:
 
 
 def _weight(batch: object) -> int:
-    if isinstance(batch, torch.Tensor):
-        return batch.numel() * batch.element_size()
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return batch.nbytes
+    if isinstance(batch, bytes | bytearray):
+        return len(batch)
     if isinstance(batch, Mapping):
         return sum(map(_weight, batch.values()))
+    if dataclasses.is_dataclass(batch):
+        return sum(_weight(getattr(batch, field.name, None)) for field in dataclasses.fields(batch))
     return sum(map(_weight, batch)) if isinstance(batch, list | tuple) else 0

@@ -12,7 +12,7 @@ from stream.errors import OptionError
 from stream.foreign import tell_epoch
 from stream.lengths import batch_size_of, is_cut_by_rows
 from stream.loader_portions import LoaderPortions, Splitting
-from stream.loader_state import FINISHED, LoaderState
+from stream.loader_state import LoaderState
 from stream.portions import PortionStep
 from stream.slicing import Slicing, sliced
 from stream.stateful import StatefulPortions
@@ -53,7 +53,7 @@ class Reading:
         generators = {name: generator.get_state() for name, generator in _generators(self._loader).items()}
         if start.finished:
             self._pass_over(start)
-            start = LoaderState(epoch=start.epoch + 1, source=self._ended(start))
+            start = LoaderState(epoch=start.epoch + 1)  # a source begins anew, and is told its epoch
         elif start.steps:
             generators |= start.generators
         made = self._begin(start, skip, generators)
@@ -101,12 +101,6 @@ class Reading:
             for _ in sampler:
                 pass
 
-    def _ended(self, state: LoaderState) -> dict[str, Any] | None:
-        """Return the state of the source at the end of an epoch; one without a state of its own begins as at first."""
-        if state.source is None or not hasattr(self._loader.dataset, "state_dict"):
-            return None
-        return {**state.source, FINISHED: True}  # it was told before the source knew of its end
-
     def _noted(self, steps: Iterable[PortionStep], start: LoaderState) -> Generator[PortionStep, None, None]:
         with closing(_each(steps)) as each:
             for number, step in enumerate(each, start=start.steps + 1):
@@ -120,6 +114,19 @@ class Reading:
                 note = now.packed()
                 pairs = [None if batch is None else (batch, note) for batch in step.portions]
                 yield step._replace(portions=pairs)
+
+
+def begun(reading: Reading, start: LoaderState, *, skip: int) -> Iterator[PortionStep]:
+    """Begin to read; what fails already then is raised by the first step, since every rank has to hear of it."""
+    try:
+        return reading.begin(start, skip=skip)
+    except Exception as exc:  # noqa: BLE001 - raised in its place
+        return _raising(exc)
+
+
+def _raising(error: Exception) -> Iterator[PortionStep]:
+    raise error
+    yield  # type: ignore[unreachable]
 
 
 @contextmanager

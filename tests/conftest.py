@@ -12,6 +12,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--proof", action="store_true", help="prove in full: as often and as long as the issues say")
+
+
+@pytest.fixture(scope="session")
+def full(pytestconfig):
+    """`full(3, 50)` is 3, and 50 with --proof."""
+    return lambda small, large: large if pytestconfig.getoption("--proof") else small
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with real COCO images, awkward images and odd tars; the test is skipped where it is absent."""

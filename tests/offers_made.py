@@ -10,25 +10,21 @@ _HEADER = struct.Struct("<QQQ")
 
 
 class Numbered:
-    """An offer of `size` bytes that say step and share; `before` is called by each fill."""
+    """An offer of `size` bytes that say step and share; `before` is called by each fill.
 
-    kind = "batch"
+    As "rows" it travels in memory to each rank; a "batch" is given to rank 0 as it is.
+    """
 
-    def __init__(self, step, share, size, *, slow=False, before=None, thing=None):
-        self.step, self.share, self.size, self.slow = step, share, size, slow
+    def __init__(self, step, share, size, *, slow=False, before=None, kind="rows"):
+        self.step, self.share, self.size, self.slow, self.kind = step, share, size, slow, kind
         self.header = _HEADER.pack(step, share, size)
-        self._before, self._thing = before, thing
-        self.fills = 0
+        self.before = before
 
     def fill(self, memory):
-        if self._before is not None:
-            self._before()
-        self.fills += 1
+        if self.before is not None:
+            self.before()
         assert len(memory) == self.size
         memory[:] = pattern(self.step, self.share, self.size)
-
-    def local(self):
-        return self._thing
 
 
 def pattern(step, share, size):
@@ -40,10 +36,13 @@ def pattern(step, share, size):
 def checked(arrived):
     """Make a batch of a portion as a rank does: (step, share, size), after every byte was looked at."""
     if arrived.portion.kind == "thing":
-        return arrived.thing, 0
-    step, share, size = _HEADER.unpack(arrived.header)
+        header, body = arrived.thing.header, np.empty(arrived.thing.size, np.uint8)
+        arrived.thing.fill(body)
+    else:
+        header, body = arrived.header, arrived.body
+    step, share, size = _HEADER.unpack(header)
     assert step == arrived.portion.step
-    assert np.array_equal(arrived.body, pattern(step, share, size)), f"step {step} holds bytes of another row"
+    assert np.array_equal(body, pattern(step, share, size)), f"step {step} holds bytes of another row"
     return (step, share, size), size
 
 

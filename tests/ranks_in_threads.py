@@ -56,6 +56,7 @@ class Ranks:
             self.inboxes.append(Inbox(there, SlabView() if kind == "memory" else None))
         self._iterations = 0
         self._feedings = []
+        self._unheard = [[] for _ in self.peers]
 
     def feed(self, offers, *, prefetch_steps=2):
         """Start the feeder of the next iteration, after that of the one before has ended."""
@@ -89,8 +90,20 @@ class Ranks:
         assert len(heard) == count, f"rank {rank} heard more: {heard}"
         return heard
 
+    def next_of(self, rank, kind):
+        """Wait for the next message of this kind to a rank that is played by the test; what comes before is dropped."""
+        while True:
+            unheard, self._unheard[rank] = self._unheard[rank] or self.hear_some(rank), []
+            for place, message in enumerate(unheard):
+                if isinstance(message, kind):
+                    self._unheard[rank] = unheard[place + 1 :]
+                    return message
+
     def hear_some(self, rank):
         """Wait until a rank that is played by the test has something to hear."""
+        if self._unheard[rank]:
+            unheard, self._unheard[rank] = self._unheard[rank], []
+            return unheard
         link = self.inboxes[rank].link
         assert select.select([link.fileno()], [], [], LIMIT_S)[0], f"rank {rank} hears nothing more"
         return [decode(frame.message) for frame in link.drain()]

@@ -65,7 +65,7 @@ def test_every_rank_gets_its_portion_of_every_step_in_order(job, ranks, same_hos
         assert 7000 < job.exchanges[1].received_bytes < 7 * 1200
 
 
-def test_nothing_starts_before_the_first_take(job):
+def test_nothing_startsbefore_the_first_take(job):
     job = job(2)
     held = Held()
     for exchange in job.exchanges:
@@ -419,9 +419,12 @@ class Chaos:
         self.steps = rng.choice([0, 1, 2, 5, 12])
         self.sizes = [[rng.choice(_SIZES) for _ in range(self.RANKS)] for _ in range(self.steps)]
         self.slow = [rng.random() < 0.5 for _ in range(self.steps)]
+        self.kind = rng.choice(["rows", "batch"])
         self.full = rng.randint(1, self.RANKS)  # so many portions have a row in the last step
         self.event = rng.choice(["nothing", "leave", "source", "read", "make", "all leave", "nothing"])
         self.who, self.at = rng.randrange(self.RANKS), rng.randrange(max(1, self.steps - 1))
+        if self.event == "leave":
+            self.at = max(1, self.at)  # who takes no step has not begun
         self.closer = rng.choice([0, 1, 2, None, None, None])
         if self.steps < 2:
             self.event, self.full = "nothing", self.RANKS
@@ -444,9 +447,9 @@ class Chaos:
             is_last = step == self.steps - 1
             cut = [size if not is_last or share < self.full else None for share, size in enumerate(sizes)]
             last = [step == self.steps_of(share) - 1 for share in range(self.RANKS)]
-            offer = step_offer(step, size=cut, last=last, slow=self.slow[step])
+            offer = step_offer(step, size=cut, last=last, slow=self.slow[step], kind=self.kind)
             if (self.event, self.at) == ("read", step):
-                offer.portions[self.who]._before = self._fail
+                offer.portions[self.who].before = self._fail
             yield offer
 
     def _fail(self):
@@ -463,12 +466,12 @@ class Chaos:
     def run(self, rank, exchange):
         """Take steps as the plan says; return how many, and how it ended."""
         rng = random.Random(self._seed + rank)
-        leaves = {"leave": self.at if rank == self.who else None, "all leave": rng.randrange(self.steps + 1)}
+        leaves = {"leave": self.at if rank == self.who else None, "all leave": rng.randint(1, self.steps or 1)}
         leave_after, taken = leaves.get(self.event), 0
         iteration = exchange.begin({}, self.offers, receiving(make=self.make(rank), aside=rng.randrange(3)))
         try:
             while taken != leave_after and (delivered := iteration.take()) is not None:
-                assert delivered.batch == (taken, rank, self.sizes[taken][rank]), (delivered, self.sizes, taken)
+                assert delivered.batch == (taken, rank, self.sizes[taken][rank]), self.event
                 taken += 1
                 self._pause(rng)
             return taken, "left" if taken == leave_after and taken < self.steps_of(rank) else "end"

@@ -10,7 +10,7 @@ from ranks_in_threads import Ranks, until
 from stream.carry import carried, raised
 from stream.errors import OptionError, RankError, SourceError
 from stream.holdup import Warnings
-from stream.protocol import Again, Begin, Bye, Commit, End, Failed, Fault, Leave, Portion, Ready, Waiting, Warn
+from stream.protocol import Again, Begin, Bye, Commit, End, Failed, Fault, Leave, Portion, Ready, Waiting, Warn, encode
 
 
 @pytest.fixture
@@ -24,23 +24,11 @@ def ready(ranks, rank, portion):
     ranks.say(rank, Ready(portion.iteration, portion.step, portion.number))
 
 
-def next_of(ranks, rank, kind):
-    """The next message of this kind that a rank hears; what comes before it is dropped."""
-    while True:
-        for message in ranks.hear_some(rank):
-            if isinstance(message, kind):
-                return message
-
-
-def fault(ranks, rank):
-    return next_of(ranks, rank, Fault)
-
-
 def is_quiet(ranks, rank, limit_s=0.1):
     return not until(lambda: ranks.heard(rank), limit_s)
 
 
-def test_nothing_is_read_before_all_ranks_have_begun(ranks):
+def test_nothing_is_readbefore_all_ranks_have_begun(ranks):
     asked = []
 
     def offers():
@@ -64,7 +52,13 @@ def test_each_rank_gets_its_portion_and_what_is_to_know_of_the_step(ranks):
         assert portion.size >= 1000
 
 
-def test_no_portion_of_a_step_leaves_before_all_are_filled(ranks):
+def test_rank_0_gets_a_finished_batch_as_it_is_and_the_others_get_its_bytes(ranks):
+    ranks.feed(steps_offered(1, kind="batch"))
+    ranks.begin_all()
+    assert [(ranks.hear(rank)[0].kind) for rank in (0, 1)] == ["thing", "batch"]
+
+
+def test_no_portion_of_a_step_leavesbefore_all_are_filled(ranks):
     go, filling = threading.Event(), threading.Event()
 
     def hold():
@@ -73,7 +67,7 @@ def test_no_portion_of_a_step_leaves_before_all_are_filled(ranks):
 
     def offers():
         step = step_offer(0, slow=True)
-        step.portions[1]._before = hold
+        step.portions[1].before = hold
         yield step
 
     ranks.feed(offers)
@@ -85,7 +79,7 @@ def test_no_portion_of_a_step_leaves_before_all_are_filled(ranks):
         assert isinstance(ranks.hear(rank)[0], Portion)
 
 
-def test_a_later_step_that_is_filled_first_waits_for_the_one_before(ranks):
+def test_a_later_step_that_is_filled_first_waits_for_the_onebefore(ranks):
     go, filled = threading.Event(), threading.Event()
 
     def offers():
@@ -100,7 +94,7 @@ def test_a_later_step_that_is_filled_first_waits_for_the_one_before(ranks):
     assert [message.step for message in ranks.hear(0, 2)] == [0, 1]
 
 
-def test_a_step_is_committed_when_the_last_rank_is_ready_and_never_before_the_step_before(ranks):
+def test_a_step_is_committed_when_the_last_rank_is_ready_and_neverbefore_the_stepbefore(ranks):
     ranks.feed(steps_offered(2))
     ranks.begin_all()
     first, second = ranks.hear(0, 2)
@@ -128,6 +122,30 @@ def test_a_source_that_fails_is_told_to_all_at_its_step_after_the_good_steps(ran
         commit, told = ranks.hear(rank, 2)
         assert commit == Commit(0, 0)
         assert (told.step, type(raised(told.told)), str(raised(told.told))) == (1, SourceError, "shard 3: broken")
+
+
+def test_good_steps_that_wait_behind_others_are_still_sent_once_the_source_has_failed(ranks):
+    failed = threading.Event()
+
+    def offers():
+        for step in range(3):
+            yield step_offer(step)
+        failed.set()
+        raise SourceError("shard 3", "broken")
+
+    ranks.feed(offers)
+    ranks.begin_all()
+    mine, theirs = ranks.hear(0, 2), ranks.hear(1, 2)
+    assert failed.wait(20)
+    for portion in mine:
+        ready(ranks, 0, portion)
+    is_quiet(ranks, 0)
+    both = [encode(Ready(0, portion.step, portion.number)) for portion in theirs]
+    ranks.inboxes[1].link.post_all(both)  # in one breath, so that no step is sent between the two commits
+    for rank in (0, 1):
+        ready(ranks, rank, ranks.next_of(rank, Portion))
+    for rank in (0, 1):
+        assert ranks.next_of(rank, Fault).step == 3
 
 
 @pytest.mark.parametrize("slow", [True, False], ids=["aside", "at once"])
@@ -195,7 +213,7 @@ def test_a_rank_that_leaves_is_named_to_all(ranks):
     ranks.begin_all()
     ranks.say(1, Leave(0, 0))
     for rank in (0, 1):
-        error = raised(fault(ranks, rank).told)
+        error = raised(ranks.next_of(rank, Fault).told)
         assert isinstance(error, RankError)
         assert "rank 1, step 0: left the iteration" in str(error)
     assert feeding.ended()
@@ -206,7 +224,7 @@ def test_a_rank_that_leaves_because_of_an_error_tells_it_to_all(ranks):
     ranks.begin_all()
     ranks.say(1, Leave(0, 0, carried(KeyboardInterrupt(), rank=1, step=0)))
     for rank in (0, 1):
-        assert isinstance(raised(fault(ranks, rank).told), KeyboardInterrupt)
+        assert isinstance(raised(ranks.next_of(rank, Fault).told), KeyboardInterrupt)
 
 
 def test_a_link_that_ends_is_a_fault_that_names_the_rank(ranks):
@@ -301,11 +319,11 @@ def test_a_portion_larger_than_the_budget_is_let_through_alone():
         ranks.feed(lambda: (step_offer(step, size=[100, size]) for step, size in enumerate(sizes)), prefetch_steps=3)
         ranks.begin_all()
         for step, size in enumerate(sizes):
-            theirs = next_of(ranks, 1, Portion)
+            theirs = ranks.next_of(1, Portion)
             assert (theirs.step, theirs.size >= size) == (step, True)
             assert not until(lambda: Portion in map(type, ranks.heard(1)), 0.1)  # nothing has room beside it
             ready(ranks, 1, theirs)
-            ready(ranks, 0, next_of(ranks, 0, Portion))
+            ready(ranks, 0, ranks.next_of(0, Portion))
     finally:
         ranks.close()
 
@@ -345,7 +363,7 @@ def test_ranks_that_mean_different_epochs_all_hear_which_values_and_which_ranks(
         assert "epoch='3': the ranks do not agree: 3 on rank 0; 4 on rank 1" in str(error)
 
 
-def test_a_rank_that_closed_on_purpose_before_the_iteration_lets_rank_0_meet_again(ranks):
+def test_a_rank_that_closed_on_purposebefore_the_iteration_lets_rank_0_meet_again(ranks):
     ranks.say(1, Bye())
     ranks.inboxes[1].close()
     feeding = ranks.feed(steps_offered(1))
@@ -354,7 +372,7 @@ def test_a_rank_that_closed_on_purpose_before_the_iteration_lets_rank_0_meet_aga
     assert feeding.ended()
 
 
-def test_a_rank_that_died_before_the_iteration_is_a_fault(ranks):
+def test_a_rank_that_diedbefore_the_iteration_is_a_fault(ranks):
     ranks.inboxes[1].close()
     ranks.feed(steps_offered(1))
     ranks.say(0, Begin(0, {}))
@@ -367,8 +385,8 @@ def test_messages_of_an_earlier_iteration_mean_nothing(ranks):
     old = ranks.hear(1, 2)
     ranks.hear(0, 2)
     ranks.say(1, Leave(0, 0))
-    fault(ranks, 0)
-    fault(ranks, 1)
+    ranks.next_of(0, Fault)
+    ranks.next_of(1, Fault)
     assert first.ended()
     ranks.feed(steps_offered(1))
     ready(ranks, 1, old[0])
@@ -389,12 +407,12 @@ def test_spans_of_an_iteration_that_was_left_are_given_back_when_the_next_begins
     assert ranks.peers[1].memory.held_bytes > 0
     ranks.feed(steps_offered(0))
     ranks.begin_all(iteration=1)
-    fault(ranks, 1)
+    ranks.next_of(1, Fault)
     assert ranks.hear(1) == [End(1)]
     assert ranks.peers[1].memory.held_bytes == 0
 
 
-def test_a_rank_that_begins_the_next_iteration_before_the_reader_has_ended_this_one_is_not_forgotten(ranks):
+def test_a_rank_that_begins_the_next_iterationbefore_the_reader_has_ended_this_one_is_not_forgotten(ranks):
     ending = threading.Event()
 
     def offers():
@@ -433,7 +451,7 @@ def test_a_rank_that_leaves_and_begins_again_in_one_breath_is_not_forgotten(rank
     ranks.heard(1)
     ranks.feed(steps_offered(1))
     ranks.say(0, Begin(1, {}))
-    assert isinstance(ranks.hear(1)[0], Portion)
+    assert ranks.next_of(1, Portion).iteration == 1
 
 
 def test_a_rank_that_begins_the_next_iteration_and_leaves_it_early_is_heard_in_it(ranks):

@@ -4,6 +4,7 @@ import socket
 
 import numpy as np
 import pytest
+import torch
 
 from descriptors import open_descriptors
 from stream.carry import carried
@@ -12,6 +13,7 @@ from stream.heap import Heap
 from stream.inbox import Inbox
 from stream.link import Link
 from stream.local_link import local_pair
+from stream.offers import BatchOffer
 from stream.peers import Peer
 from stream.protocol import Again, Bye, Commit, Fault, Portion, decode, encode
 from stream.slab import Slab, SlabView
@@ -19,6 +21,16 @@ from stream.slab import Slab, SlabView
 
 def portion(span, file, *, iteration=0, step=0, gone=()):
     return Portion(iteration, step, "batch", 3, file, span.offset, span.size, span.number, 4, False, 4, list(gone))
+
+
+def handed(peer, message, span, offer=None):
+    peer.hand(message, span, offer)
+    peer.flush()
+
+
+def said(peer, message):
+    peer.say(message)
+    peer.flush()
 
 
 def filled(peer, size=100, value=7):
@@ -40,7 +52,7 @@ def memory():
 
 def send(peer, **options):
     span = filled(peer)
-    peer.hand(portion(span, peer.place_of(span), **options), span)
+    handed(peer, portion(span, peer.place_of(span), **options), span)
     return span
 
 
@@ -80,7 +92,7 @@ def test_messages_of_an_earlier_iteration_are_dropped_but_their_memory_is_known_
     peer.release(before.number)
     span = filled(peer, value=9)
     assert span.new_fd is None
-    peer.hand(portion(span, peer.place_of(span), iteration=1), span)
+    handed(peer, portion(span, peer.place_of(span), iteration=1), span)
     ((_, arrived),) = inbox.take(1)
     assert arrived.body.tolist() == [9] * 36
 
@@ -89,7 +101,7 @@ def test_messages_of_a_later_iteration_are_kept_for_it_also_when_the_link_ends(m
     peer, inbox = memory
     told = carried(ValueError("x"), rank=0, step=0)
     for message in (Fault(1, 0, told), Commit(0, 0), Fault(2, 0, told)):
-        peer.say(message)
+        said(peer, message)
     assert list(inbox.take(0)) == [(Commit(0, 0), None)]
     peer.link.close()
     for iteration in (1, 2):
@@ -103,10 +115,10 @@ def test_a_memory_file_that_is_gone_is_unmapped(memory):
     peer, inbox = memory
     span = send(peer)
     ((_, arrived),) = inbox.take(0)
-    peer.say(Commit(0, 0))
+    said(peer, Commit(0, 0))
     peer.release(span.number)
     other = filled(peer)
-    peer.hand(portion(other, peer.place_of(other), gone=[span.file]), other)
+    handed(peer, portion(other, peer.place_of(other), gone=[span.file]), other)
     with pytest.raises(SlabError, match="no such memory"):
         list(inbox.take(0))
     with pytest.raises(SlabError, match="no such memory"):
@@ -130,12 +142,16 @@ def test_over_tcp_the_bytes_come_beside_the_message_and_are_the_ranks_own():
 def test_within_a_process_the_memory_is_lent_and_a_thing_is_the_thing_itself():
     near, far = local_pair()
     peer, inbox = Peer(0, 0, near, Slab(1 << 20)), Inbox(far, None)
-    span, thing = send(peer), {"image": 1}
-    peer.hand(Portion(0, 1, "thing", 0, -2, 0, 0, -1, 4, True, 8, []), None, thing)
+    span, thing = send(peer), BatchOffer({"image": torch.arange(3)})
+    handed(peer, Portion(0, 1, "thing", 0, -2, 0, 0, -1, 4, True, 8, []), None, thing)
     (_, lent), (_, given) = inbox.take(0)
     assert np.shares_memory(lent.body, span.memory)
     assert not lent.owned
     assert given.thing is thing
+    assert given.take_local(torch.empty)["image"].tolist() == [0, 1, 2]
+    given.thing = None
+    with pytest.raises(TypeError, match="not NoneType"):
+        given.take_local(torch.empty)
     assert (given.header, given.body.size) == (b"", 0)
     inbox.close()
     peer.link.close()
@@ -147,7 +163,7 @@ def test_who_closes_on_purpose_is_remembered(memory, message):
     peer, inbox = memory
     list(inbox.take(0))
     assert not inbox.closed_on_purpose
-    peer.say(message)
+    said(peer, message)
     list(inbox.take(0))
     assert inbox.closed_on_purpose
 

@@ -11,7 +11,7 @@ from ranks import left_behind
 from ranks_in_threads import Ranks, until
 from stream.carry import carried, raised
 from stream.errors import LinkError, RankError, SlabError, SourceError, WaitError
-from stream.protocol import Again, Begin, Bye, Commit, End, Failed, Fault, Leave, Portion, Ready, Waiting, Warn, decode
+from stream.protocol import Again, Begin, Bye, Commit, End, Failed, Fault, Leave, Ready, Waiting, Warn, decode
 from stream.underway import Underway
 
 
@@ -36,9 +36,11 @@ class Reader:
         for load in underway.loads():
             load.fill()
         underway.send(iteration, peers)
+        self.peer.flush()
 
     def say(self, message):
         self.peer.say(message)
+        self.peer.flush()
 
     def send_committed(self, step, **options):
         self.send(step, **options)
@@ -151,21 +153,11 @@ def test_rows_are_made_aside_so_that_messages_are_still_heard(reader):
         return checked(arrived)
 
     receiver = reader.receive(make=make, aside=1)
-    reader.peer.hand, hand = _as_rows(reader.peer.hand), reader.peer.hand
     reader.send(0)
-    reader.peer.hand = hand
     reader.say(Fault(0, 0, carried(ValueError("elsewhere"), rank=0, step=0)))
     with pytest.raises(ValueError, match="elsewhere"):
         receiver.take()
     go.set()
-
-
-def _as_rows(hand):
-    def changed(portion, span, thing=None):
-        values = {name: getattr(portion, name) for name in portion.__struct_fields__}
-        hand(Portion(**{**values, "kind": "rows"}), span, thing)
-
-    return changed
 
 
 def test_what_fails_is_told_and_raised_only_when_the_reader_says_so_with_its_cause(reader):
@@ -186,13 +178,17 @@ def test_what_fails_is_told_and_raised_only_when_the_reader_says_so_with_its_cau
 
 
 def test_memory_that_changed_while_its_batch_was_made_is_a_failure(reader):
+    sent = threading.Event()
+
     def make(arrived):
         made = checked(arrived)
+        assert sent.wait(20)
         reader.peer.release(arrived.portion.number)
         return made
 
     reader.receive(make=make)
     reader.send(0)
+    sent.set()
     assert isinstance(raised(reader.hears(Failed).told), SlabError)
 
 
@@ -375,12 +371,11 @@ def test_rank_0_hears_that_all_have_to_meet_again():
     reader.close()
 
 
-def test_rank_0_gets_the_thing_itself():
+def test_rank_0_makes_its_batch_of_what_never_left_the_process():
     reader = Reader(rank=0)
     receiver = reader.receive()
-    thing = {"image": 1}
-    reader.send_committed(0, thing=thing)
-    assert receiver.take().batch is thing
+    reader.send_committed(0, kind="batch")
+    assert receiver.take().batch == (0, 0, 1000)
     reader.close()
 
 

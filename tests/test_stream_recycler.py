@@ -50,7 +50,8 @@ def test_sizes_that_are_nearly_equal_share_memory():
 def test_memory_is_not_kept_for_batches_of_another_size():
     recycler = Recycler(1 << 30)
     recycler.empty(8 * LARGE)
-    assert recycler.empty(LARGE).numel() == LARGE
+    tensor = recycler.empty(LARGE)
+    assert tensor.numel() == LARGE
     assert not recycler._waiting
 
 

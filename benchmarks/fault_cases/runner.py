@@ -11,9 +11,7 @@ from fault_cases import cost, crashes, hangs, meshes, resume, seeking, silent
 from fault_cases.making import Fault, Found, Make, Side, started_processes
 
 ALL: dict[str, Fault] = {
-    fault.id: fault
-    for module in (silent, resume, meshes, crashes, hangs, seeking, cost)
-    for fault in module.FAULTS
+    fault.id: fault for module in (silent, resume, meshes, crashes, hangs, seeking, cost) for fault in module.FAULTS
 }
 """Every fault by its id."""
 

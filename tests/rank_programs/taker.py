@@ -15,7 +15,7 @@ from stream.receiver import ReceiverOptions
 
 def share(data):
     if data:
-        print(data.hex(), flush=True)
+        _say(data.hex())
         return data
     return bytes.fromhex(sys.stdin.readline())
 
@@ -23,6 +23,11 @@ def share(data):
 def offers():
     for step in range(10_000):
         yield step_offer(step)
+
+
+def _say(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def main():
@@ -34,7 +39,7 @@ def main():
     options = ReceiverOptions(make=checked, aside=0, prefetch_steps=2, budget_bytes=1 << 20)
     iteration = exchange.begin({}, offers, options)
     while True:
-        print("took", iteration.take().batch[0], flush=True)
+        _say(f"took {iteration.take().batch[0]}")
         time.sleep(0.01)
 
 
