@@ -10,6 +10,7 @@ from stream.collate import Collate
 from stream.cuts import Cut
 from stream.exchange import Exchange, ExchangeOptions
 from stream.job import Job
+from stream.live import expect_collectives
 from stream.making import Maker
 from stream.offers import StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec, StreamOptions
@@ -56,6 +57,8 @@ def make_plan(
         from stream.dispatch import job_of  # noqa: PLC0415 - who uses accelerate imports it
 
         job = job_of(accelerator)
+        if job.ranks > 1:
+            expect_collectives(job.ranks)
     plan = Plan(source, spec, options, collate, job, accelerator is not None)
     plan.check()
     return plan

@@ -51,7 +51,8 @@ def install() -> None:
     An IterableDataset (such as a webdataset pipeline) that is prepared without a DataLoader around it is dispatched as
     batches that it makes itself, unless `dispatch_batches` is False; of any other iterable a warning is logged.
 
-    Not thread-safe.
+    Loaders that are prepared by accelerate's function `prepare_data_loader`, without an Accelerator, have even batches:
+    the function does not pass on what it was told of them. Not thread-safe.
 
     Raises:
         OptionError: this version of accelerate was not checked; names those that were.

@@ -99,13 +99,11 @@ class StreamLoader(DataLoader[Any]):
         self.name, self._accelerator = name, accelerator
         reader = partial(DatasetReader, storage_options=storage_options, verify=self.options.verify)
         opened = open_any(source, spec=self.spec, read=reader)
-        self._progress = Progress()
-        self._counters = Counters()
+        self._progress, self._counters = Progress(), Counters()
         self._live: Callable[[], Generator[Any, None, None] | None] = _nothing
         self._place: Workplace | None = None
-        dataset = dataset_of(opened)
         # Without a batch size torch refuses drop_last; here it belongs to the steps
-        super().__init__(dataset, batch_size=batch_size, drop_last=drop_last and batch_size is not None)
+        super().__init__(dataset_of(opened), batch_size=batch_size, drop_last=drop_last and batch_size is not None)
         self._plan = make_plan(opened, self.spec, self.options, collate, accelerator)
         even = self._plan.job.even_batches
         self._shown = ShownSampler(batch_size=batch_size, drop_last=drop_last, even_batches=even)

@@ -51,7 +51,7 @@ class Recycler:
     def _take(self, nbytes: int) -> NDArray[np.uint8]:
         for _ in range(len(self._waiting)):
             try:
-                memory = self._waiting.popleft()
+                memory = self._waiting.pop()  # the latest: it may still be in the processor's cache
             except IndexError:  # another thread took it
                 break
             if nbytes <= len(memory) <= _WASTE * nbytes:

@@ -65,11 +65,7 @@ class RunningJob:
 
     def socket_names(self) -> set[str]:
         """The names of all abstract sockets that the job's processes have."""
-        inodes = set()
-        for process in self.belonging():
-            with suppress(OSError):
-                inodes |= {os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
-        return {name for inode, name in abstract_sockets() if f"socket:[{inode}]" in inodes}
+        return {name for process in self.belonging() for name in socket_names(process.pid)}
 
     def text(self) -> str:
         """What all ranks wrote."""
@@ -83,6 +79,15 @@ class RunningJob:
 
 
 def abstract_sockets() -> list[tuple[str, str]]:
-    """The inode and the name of each abstract socket of this network namespace."""
+    """The inode and the name of each of our abstract sockets in this network namespace."""
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return [(line[6], line[7]) for line in lines if len(line) > 7 and line[7].startswith("@stream-")]
+
+
+def socket_names(pid: int | str) -> list[str]:
+    """The names of the abstract sockets that a process has."""
+    own = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            own.add(str(fd.readlink()))
+    return [name for inode, name in abstract_sockets() if f"socket:[{inode}]" in own]

@@ -19,7 +19,7 @@ MIB = 2**20
 LINKS = {"memory": "shared memory", "tcp": "TCP"}
 GROWTH = 1.05
 LARGE = 20 * 10**6
-SAMPLES, LARGE_SAMPLE = 240, 100
+SAMPLES, LARGE_SAMPLE = 120, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,10 @@ class Case:
 
 CASES = {
     "one long epoch": Case(steps=(500, 10_000), epoch=10_000),
-    "a slow rank, 3 epochs": Case(steps=(300, 3_000), epoch=100, sleep_s=0.003),
-    "breaks and begins again": Case(steps=(300, 10_000), epoch=50, breaks_after=13),
-    "20 MB among thumbnails": Case(steps=(240, 10_000), epoch=80, budget=24 * MIB, words=500, large_every=201),
-    "a PNG of 20 MB among JPEGs": Case(steps=(60, 1_000), epoch=20, budget=24 * MIB, portion=6, packed=True),
+    "a slow rank, 3 epochs": Case(steps=(180, 3_000), epoch=60, words=500, sleep_s=0.003),
+    "breaks and begins again": Case(steps=(200, 10_000), epoch=50, words=2_000, breaks_after=13),
+    "20 MB among thumbnails": Case(steps=(150, 10_000), epoch=50, budget=24 * MIB, words=500, large_every=201),
+    "a PNG of 20 MB among JPEGs": Case(steps=(30, 1_000), epoch=10, budget=24 * MIB, portion=6, packed=True),
 }
 SLOWEST_STEP_S = 0.25
 
@@ -78,10 +78,14 @@ def ran(url, full, tmp_path_factory):
                 for name, case in CASES.items()
                 for link in LINKS
             ]
+            found[ranks] = None  # one that fails is not run again for each test
             limit_s = 60 + SLOWEST_STEP_S * sum(case["steps"] for case in cases)
-            ended = start_ranks("endurance.py", ranks, {"cases": cases}, tmp_path_factory.mktemp("job"), limit_s=limit_s)
+            ended = start_ranks(
+                "endurance.py", ranks, {"cases": cases}, tmp_path_factory.mktemp("job"), limit_s=limit_s
+            )
             assert [(rank.code, rank.text) for rank in ended] == [(0, "")] * ranks
             found[ranks] = [rank.found for rank in ended]
+        assert found[ranks] is not None, f"the job of {ranks} ranks failed before"
         return found[ranks]
 
     return run
@@ -105,23 +109,21 @@ class TestEndurance:
     def test_memory_stays(self, ran, name, link, ranks):
         for rank in told(ran(ranks), name, link):
             if rank["steps"] > 100:
-                assert rank["after_kib"] <= GROWTH * rank["before_kib"]
+                # How many large portions are on their way at once varies by one
+                beside_kib = 0 if CASES[name].budget == 4 * MIB else LARGE // 1024
+                assert rank["after_kib"] <= GROWTH * rank["before_kib"] + beside_kib
 
     def test_rings_stay_within_the_budget(self, ran, name, link, ranks):
         reader, *others = told(ran(ranks), name, link)
         assert len(reader["rings"]) == ranks - 1
         if link == "memory":
             assert 0 < max(reader["rings"]) <= CASES[name].budget
-            assert max(rank["shared_kib"] for rank in others) * 1024 <= CASES[name].budget + SHARED_BESIDE
+            assert max(rank["shared_kib"] for rank in others) * 1024 <= CASES[name].budget
 
     def test_it_runs_over_the_link_that_it_is_named_for_and_leaves_nothing(self, ran, name, link, ranks):
         reader, *others = told(ran(ranks), name, link)
         assert all(LINKS[link] in rank["described"] for rank in others)
         assert [rank["left"] for rank in (reader, *others)] == [[]] * ranks
-
-
-SHARED_BESIDE = 0
-"""Shared memory of a rank that is not of a ring, in bytes."""
 
 
 def told(found, name, link):

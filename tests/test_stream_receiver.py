@@ -286,9 +286,11 @@ def test_leaving_waits_for_a_batch_that_is_being_made_and_drops_the_rest(reader)
     assert len(made) == count
 
 
-def test_an_iteration_that_was_left_says_so_to_who_still_takes_of_it(reader):
-    receiver = reader.receive(timeout_s=20)
-    reader.send_committed(0)
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_iteration_that_was_left_says_so_to_who_still_takes_of_it(reader, steps):
+    receiver = reader.receive(timeout_s=5)
+    for step in range(steps):
+        reader.send_committed(step)
     receiver.leave()
     with pytest.raises(RankError, match="this iteration was ended"):
         receiver.take()

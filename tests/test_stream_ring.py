@@ -35,35 +35,32 @@ def test_an_empty_ring_holds_whatever_is_not_larger_than_itself(size, need, earl
     assert ring.take(need) == (0 if need <= size else None)
 
 
-def test_places_given_back_in_order_let_it_go_round_for_ever():
-    ring = Ring(10)
+def test_the_lowest_place_that_is_large_enough_is_taken():
+    ring = Ring(20)
+    starts = [ring.take(4) for _ in range(5)]
+    for start in (starts[1], starts[3]):
+        ring.give(start)
+    assert [ring.take(5), ring.take(3), ring.take(4), ring.take(1)] == [None, starts[1], starts[3], starts[1] + 3]
+
+
+def test_spans_of_one_size_use_the_same_few_places():
+    ring = Ring(100)
     starts = [ring.take(4), ring.take(4)]
+    seen = set(starts)
     for _ in range(20):
         ring.give(starts.pop(0))
         starts.append(ring.take(4))
-    assert None not in starts
+        seen.add(starts[-1])
+    assert seen == {0, 4}
 
 
-def test_a_place_waits_for_those_before_it():
-    ring = Ring(10)
-    first, second = ring.take(5), ring.take(5)
-    ring.give(second)
-    third = ring.take(5)
-    assert third == 5
-    ring.give(third)
-    assert ring.take(6) is None
-    ring.give(first)
-    assert ring.take(10) == 0
-
-
-def test_a_span_that_does_not_fit_behind_the_last_goes_to_the_beginning():
-    ring = Ring(10)
-    first, second = ring.take(4), ring.take(3)
-    ring.give(first)
-    assert ring.take(4) == 0
-    assert ring.take(1) is None  # what is left behind `second` comes free with it
-    ring.give(second)
-    assert ring.take(6) == 4
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
+def test_neighbours_that_are_free_become_one_place(order):
+    ring = Ring(9)
+    starts = [ring.take(3) for _ in range(3)]
+    for number in order:
+        ring.give(starts[number])
+    assert ring.take(9) == 0
 
 
 def test_what_is_not_taken_cannot_be_given_back():

@@ -50,7 +50,6 @@ class User:
     def __init__(self, loader, rank, portion):
         self.loader, self.rank, self.portion = loader, rank, portion
         self.kept = deque()
-        self.files = []
         self.wrong, self.resident, self.shared, self.rings = [], [], [], []
 
     def take(self, batch):
@@ -75,7 +74,6 @@ class User:
         kib = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
         own, files, shared = (int(kib[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem"))
         self.resident.append(own + files)
-        self.files.append(files // 1024)
         self.shared.append(shared)
         # The reader's own count, for each rank that it feeds
         self.rings.append([peer.memory.file_bytes for peer in self.loader._place.exchange._peers if peer.rank])
@@ -86,7 +84,6 @@ class User:
             "wrong": self.wrong[:5],
             "before_kib": max(self.resident[:SINCE]),
             "after_kib": max(self.resident[SINCE:], default=0),
-            "trace": self.resident, "files": self.files[::50],
             "shared_kib": max(self.shared),
             "rings": [max(each) for each in zip(*self.rings, strict=True)],
         }
@@ -109,10 +106,8 @@ def case_of(case, accelerator):
 
 
 def iterate(loader, user, case):
-    taken = 0
-    for batch in loader:
+    for taken, batch in enumerate(loader, 1):
         user.take(batch)
-        taken += 1
         if user.rank == 1:
             time.sleep(case["sleep_s"])
         if taken == case["breaks_after"] or len(user.resident) == case["steps"]:
@@ -124,7 +119,9 @@ def loader_of(case, accelerator, ranks):
     common = {"accelerator": accelerator, "batch_size": case["portion"] * ranks, "shuffle": None, "options": options}
     if case["url"] is not None:
         return StreamLoader(case["url"], image_size=SIZE, **common)
-    rows = Rows(case["epoch"] * case["portion"] * ranks, case["words"], case["large_words"], case["large_every"] * ranks)
+    rows = Rows(
+        case["epoch"] * case["portion"] * ranks, case["words"], case["large_words"], case["large_every"] * ranks
+    )
     return StreamLoader(rows, collate=together, **common)
 
 

@@ -5,6 +5,7 @@ Called with a config that names what to do. What cannot be written at the end is
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from exchanges_made import shared_memory
 from packed import SIZE, key_of
 from ranks import soon_left_behind
+from running import socket_names
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
 
@@ -85,7 +87,7 @@ def loader_of(accelerator, case, *, rows=40 * PORTION * RANKS, on_bad=int, colla
         image_size=SIZE if packed else None,
         shuffle=None,
         collate=collate,
-        name=case["name"],
+        name=re.sub(r"[^a-z]+", "-", case["name"].lower()),
         options=made,
     )
     return accelerator.prepare(loader)
@@ -111,6 +113,7 @@ def error_of(case):
             told["steps"] += 1
     except BaseException as exc:  # noqa: BLE001 - Ctrl-C too
         told |= {"kind": type(exc).__name__, "text": str(exc), "at": time.monotonic()}
+    loader.close()
     told |= {"left": soon_left_behind(8), "registered": accelerator.gradient_state.in_dataloader}
     told["gathered"] = gather_object([RANK])
     return told
@@ -136,17 +139,10 @@ def killed(config, accelerator):
         told |= {"kind": type(exc).__name__, "text": str(exc), "at": time.monotonic()}
     del beside
     loader.close()
-    told |= {"left": soon_left_behind(8), "memory": shared_memory(), "sockets": names_of_sockets()}
+    told |= {"left": soon_left_behind(8), "memory": shared_memory(), "sockets": socket_names("self")}
     FOUND.write_text(json.dumps(told))
     sys.stderr.flush()
     os._exit(0)  # a process group that has lost a rank cannot be ended
-
-
-def names_of_sockets():
-    """The names of the abstract sockets that this process has."""
-    own = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path)}
-    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    return [line[7] for line in lines if len(line) > 7 and line[7][0] == "@" and f"socket:[{line[6]}]" in own]
 
 
 HELD = []
