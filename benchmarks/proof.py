@@ -23,9 +23,9 @@ COCO = Path("../shared/data/coco")
 RESULTS = ROOT / "benchmarks" / "results"
 _IMAGES = f"--images {COCO}/val2017 --captions {COCO}/annotations/captions_val2017_found.json"
 _GRID = (
-    "--mode dispatch,shard --ranks 2 --prefetch 1,2,4,8 --workers 0,1,2 --pin-memory on,off --seconds 2 --warmup 0.7"
+    "--mode dispatch,shard --ranks 2 --prefetch 2,4,8 --workers 0,1,2 --pin-memory on,off --seconds 2 --warmup 0.7"
 )
-_FILES = "--json benchmarks/results/2-grid.json --plot benchmarks/results/2-grid.png"
+_FILES = "--json benchmarks/results/{0}-grid.json --plot benchmarks/results/{0}-grid.png"
 
 _SHARDS = ("The real images, packed", f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val")
 ISSUES = {
@@ -41,7 +41,7 @@ ISSUES = {
      "torchrun --standalone --nproc_per_node 2 tools/train_captioner.py --data $OUT/coco-val --epochs 2 --mode shard"),
     ("Every row on one rank, 1 to 4 ranks, both modes; the awkward images; foreign readers",
      "python -m pytest -q tests/test_stream_ranks.py tests/test_stream_decode_awkward.py tests/test_shards_readers.py"),
-    ("The grid", f"python benchmarks/run.py {_GRID} --data $OUT/coco-val {_FILES}"),
+    ("The grid", f"python benchmarks/run.py {_GRID} --data $OUT/coco-val {_FILES.format(2)}"),
 ),
     "3": (
     _SHARDS,
@@ -52,6 +52,7 @@ ISSUES = {
     ("Encoded bytes", "python benchmarks/encoded.py --data $OUT/coco-val"),
     ("End to end", "python benchmarks/end_to_end.py --data $OUT/coco-val"),
     ("A training loop of pure Python", "python benchmarks/busy_main.py --data $OUT/coco-val"),
+    ("The grid", f"python benchmarks/run.py {_GRID} --data $OUT/coco-val {_FILES.format(3)}"),
     ("Accelerate's own checks under stream.install()", "python -m pytest -q tests/test_upstream_checks.py"),
     ("Several hosts", "python -m pytest -q --proof tests/test_hosts.py"),
     ("Memory, exits and kills", "python -m pytest -q --proof tests/test_endurance.py tests/test_exits.py"),

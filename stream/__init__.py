@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stream.device import normalize
-    from stream.errors import DecodeError, NotPreparedError, OptionError, SourceError, StreamError
+    from stream.errors import (
+        DecodeError,
+        NotPreparedError,
+        OptionError,
+        RankError,
+        SourceError,
+        StreamError,
+        WaitError,
+    )
     from stream.installation import install, installed
     from stream.loader import StreamLoader
     from stream.options import StreamOptions
@@ -19,12 +27,14 @@ _HOME = {
     "DecodeError": "errors",
     "NotPreparedError": "errors",
     "OptionError": "errors",
+    "RankError": "errors",
     "ShardDataset": "sharded",
     "SourceError": "errors",
     "Stats": "stats",
     "StreamError": "errors",
     "StreamLoader": "loader",
     "StreamOptions": "options",
+    "WaitError": "errors",
     "install": "installation",
     "installed": "installation",
     "normalize": "device",
@@ -34,12 +44,14 @@ __all__ = [
     "DecodeError",
     "NotPreparedError",
     "OptionError",
+    "RankError",
     "ShardDataset",
     "SourceError",
     "Stats",
     "StreamError",
     "StreamLoader",
     "StreamOptions",
+    "WaitError",
     "install",
     "installed",
     "normalize",

@@ -1,8 +1,7 @@
 """Memory for portions that leave the host: a slab's interface over ordinary memory."""
 
-import numpy as np
-
 from stream.errors import SlabError
+from stream.recycler import Recycler
 from stream.slab import Span
 
 
@@ -18,6 +17,7 @@ class Heap:
         self._sizes: dict[int, int] = {}
         self._next = 1
         self._closed = False
+        self._memory = Recycler(budget_bytes)
         self.held_bytes = 0
         """Bytes of the spans that are held."""
 
@@ -39,7 +39,7 @@ class Heap:
         number, self._next = self._next, self._next + 1
         self._sizes[number] = size
         self.held_bytes += size
-        return Span(number, np.empty(size, np.uint8))
+        return Span(number, self._memory.empty(size).numpy())
 
     def sent(self, number: int) -> None:
         """Tell that a span was sent: nothing to note.

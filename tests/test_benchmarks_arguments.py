@@ -10,7 +10,7 @@ def test_lists_are_read_and_values_that_come_twice_count_once():
 
 def test_without_options_both_modes_and_the_advice_are_measured():
     options = parse(["--data", "x"])
-    assert (options.mode, options.prefetch, options.pin_memory) == (["dispatch", "shard"], [1, 2, 4, 8], [True, False])
+    assert (options.mode, options.prefetch, options.pin_memory) == (["dispatch", "shard"], [2, 4, 8], [True, False])
     assert (options.batch_size, options.image_size, options.seconds, options.repeats) == (64, 224, 3.0, 3)
     assert options.advice
 

@@ -153,9 +153,9 @@ def ends(config, accelerator):
     told = {"steps": 0}
     for case in config["cases"]:
         loader = loader_of(accelerator, case)
-        for _ in loader:
+        for step, _ in enumerate(loader, 1):
             told["steps"] += 1
-            if told["steps"] % 40 == case.get("breaks_at", -1):
+            if step == case.get("breaks_at"):
                 break
         if case.get("held"):
             HELD.append(iter(loader))
