@@ -1,4 +1,7 @@
-"""Brings portions into their spans: quick ones at once, those that read in threads. Results are for one thread."""
+"""Brings portions into their spans: small ones at once, others in threads. Results are for one thread.
+
+A copy of many megabytes in the feeder's own thread would hold up its answers to all ranks for milliseconds.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from stream.forks import working
 from stream.underway import Underway
 
+_SMALL = 1 << 17
+"""Bytes that are copied at once: in about the time that handing them to another thread takes."""
 _THREADS = 4
 """Portions that are read at once; reads from a disk are bound by the disk, from a network by its latency."""
 
@@ -22,7 +27,7 @@ class Filling:
     def begin(self, step: Underway) -> None:
         """Fill all portions of a step."""
         for load in step.loads():
-            if load.slow:
+            if load.slow or load.size > _SMALL:
                 self._pool.submit(self._aside, step, load.fill)
             else:
                 self._filled.append((step, _outcome(load.fill)))

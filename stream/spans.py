@@ -36,7 +36,12 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the CPU without gradients, subclass, lazy conjugation or negation; shares memory where it can."""
     if type(tensor) is not torch.Tensor or tensor.requires_grad:
         tensor = tensor.detach().as_subclass(torch.Tensor)
-    return tensor.cpu().resolve_conj().resolve_neg()
+    # Each call of torch gives the interpreter's lock up and has to wait for it again: only those that change something
+    if not tensor.is_cpu:
+        tensor = tensor.cpu()
+    if tensor.dtype.is_complex:
+        tensor = tensor.resolve_conj()
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def tensor_span(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:

@@ -152,8 +152,13 @@ class Stager:
         return staged.batch
 
     def _is_there(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is on the device; one without a number stands for each of its type."""
-        return tensor.device.type == self._device.type and self._device.index in {None, tensor.device.index}
+        """Whether a tensor is on the device; one without a number stands for each of its type, and there is one CPU.
+
+        Accelerate numbers its CPU ranks ("cpu:1"), and torch would copy from "cpu" to that.
+        """
+        if tensor.device.type != self._device.type:
+            return False
+        return self._device.type == "cpu" or self._device.index in {None, tensor.device.index}
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._ops is None:

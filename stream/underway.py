@@ -13,10 +13,11 @@ from stream.slab import Span
 
 
 class Load(NamedTuple):
-    """What brings one portion into its span; `slow` if it reads, so that it must not hold up the feeder."""
+    """What brings one portion of so many bytes into its span; `slow` if it reads."""
 
     fill: Callable[[], None]
     slow: bool
+    size: int
 
 
 class _Lot(NamedTuple):
@@ -70,7 +71,7 @@ class Underway:
     def loads(self) -> list[Load]:
         """Return what has to be done before the step can be sent."""
         return [
-            Load(partial(_fill, lot.offer, lot.span), lot.offer.slow)
+            Load(partial(_fill, lot.offer, lot.span), lot.offer.slow, lot.offer.size)
             for lot in self._lots.values()
             if lot.span is not None
         ]

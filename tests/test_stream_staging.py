@@ -350,3 +350,9 @@ def test_cuda_a_memory_file_can_be_registered_and_copied_from_without_a_pinned_c
         assert torch.equal(copied.cpu(), memory)
     finally:
         assert int(runtime.cudaHostUnregister(memory.data_ptr())) == 0
+
+
+def test_a_numbered_cpu_is_the_cpu_and_nothing_is_copied():
+    given = {"image": torch.zeros(4)}
+    staged = Stager(torch.device("cpu:1"), pin=True, non_blocking=True).to_device(given)
+    assert staged.batch["image"] is given["image"]
