@@ -66,7 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", type=_whole(1), default=64, help="rows of a step over all ranks (default: 64)")
     add("--image-size", type=_whole(1), default=224, help="side of the images, pixels (default: 224)")
     add("--workers", type=_list(_whole(0)), default="0,1,2", help="worker processes of a loader (default: 0,1,2)")
-    add("--prefetch", type=_list(_whole(1)), default="2,4,8", help="steps read ahead (default: 2,4,8; dispatch mode needs 2)")
+    add(
+        "--prefetch",
+        type=_list(_whole(1)),
+        default="2,4,8",
+        help="steps read ahead (default: 2,4,8; dispatch mode needs 2)",
+    )
     add("--pin-memory", type=_list(_switch), default="on,off", help="on, off or both (default)")
     add(
         "--advice",

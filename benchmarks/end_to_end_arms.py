@@ -59,7 +59,7 @@ class Ours:
             accelerator=accelerator,
             batch_size=plan.rows,
             image_size=plan.side,
-            name=f"float {to_float}",
+            name="float32" if to_float else "uint8",
             options=StreamOptions(transport="ours"),
         )
         accelerator.prepare(self._loader)

@@ -22,9 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COCO = Path("../shared/data/coco")
 RESULTS = ROOT / "benchmarks" / "results"
 _IMAGES = f"--images {COCO}/val2017 --captions {COCO}/annotations/captions_val2017_found.json"
-_GRID = (
-    "--mode dispatch,shard --ranks 2 --prefetch 2,4,8 --workers 0,1,2 --pin-memory on,off --seconds 2 --warmup 0.7"
-)
+_GRID = "--mode dispatch,shard --ranks 2 --prefetch 2,4,8 --workers 0,1,2 --pin-memory on,off --seconds 2 --warmup 0.7"
 _FILES = "--json benchmarks/results/{0}-grid.json --plot benchmarks/results/{0}-grid.png"
 
 _SHARDS = ("The real images, packed", f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val")

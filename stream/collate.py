@@ -164,22 +164,25 @@ class Collator:
         return memory
 
     def _full_size(self, item: Item) -> torch.Tensor:
-        with self._meter.job():
-            return torch.from_numpy(decode(item.image, name=item.name, max_pixels=self.options.max_pixels))
+        return torch.from_numpy(decode(item.image, name=item.name, max_pixels=self.options.max_pixels))
 
     def _resized(self, item: Item, out: torch.Tensor, spec: ResizeSpec) -> None:
-        with self._meter.job():
-            decode_into(item.image, out, spec, name=item.name, max_pixels=self.options.max_pixels)
+        decode_into(item.image, out, spec, name=item.name, max_pixels=self.options.max_pixels)
 
     def _map(self, work: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         if self.options.threads == 1 or len(values) == 1:
-            return [work(value) for value in values]
-        futures = [self._threads().submit(work, value) for value in values]
+            with self._meter.job():
+                return [work(value) for value in values]
+        futures = [self._threads().submit(self._metered, work, value) for value in values]
         try:
             return [future.result() for future in futures]
         finally:
             for future in futures:  # after an error the rest need not be decoded
                 future.cancel()
+
+    def _metered(self, work: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401 - see _map
+        with self._meter.job():
+            return work(value)
 
     def _threads(self) -> ThreadPoolExecutor:
         here = self._own()

@@ -188,6 +188,7 @@ class Dispatcher(DataLoaderDispatcher):  # type: ignore[misc] # accelerate has n
             aside=0,
             prefetch_steps=_DEFAULTS.prefetch_steps,
             budget_bytes=_DEFAULTS.read_ahead_bytes,
+            empty=stager.empty,
             warn_after_s=_DEFAULTS.warn_after_s,
         )
         told = {name: repr(value) for name, value in facts.items()}

@@ -137,6 +137,7 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
         aside=0 if not decodes else 1 if plan.decode_threads == 1 else 2,
         prefetch_steps=options.prefetch_steps,
         budget_bytes=options.read_ahead_bytes,
+        empty=stager.empty,
         warn_after_s=options.warn_after_s,
         timeout_s=options.timeout_s,
     )

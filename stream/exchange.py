@@ -88,7 +88,9 @@ class Exchange:
         inbox = self._inbox or self._meet()
         number, self._iterations = self._iterations, self._iterations + 1
         receiver = Receiver(inbox, iteration.options, rank=self._options.rank, iteration=number, facts=iteration.facts)
-        feeding = _Feeding(self._peers, iteration.offers, number, self._options.prefetch_steps) if self._peers else None
+        feeding = None
+        if self._peers:
+            feeding = _Feeding(self._peers, iteration, number, self._options.prefetch_steps)
         self._live = _Live(receiver, feeding)
         if feeding is not None:
             feeding.start()
@@ -216,13 +218,18 @@ class Iteration:
 class _Feeding:
     """The feeder's thread and its bell."""
 
-    def __init__(
-        self, peers: list[Peer], offers: Callable[[], Iterator[StepOffer]], iteration: int, prefetch_steps: int
-    ) -> None:
+    def __init__(self, peers: list[Peer], iteration: "Iteration", number: int, prefetch_steps: int) -> None:
         self._bell = Bell()
         for peer in peers:
             peer.forget()
-        self._feeder = Feeder(peers, offers, iteration=iteration, prefetch_steps=prefetch_steps, bell=self._bell)
+        self._feeder = Feeder(
+            peers,
+            iteration.offers,
+            iteration=number,
+            prefetch_steps=prefetch_steps,
+            bell=self._bell,
+            empty=iteration.options.empty,
+        )
         self._thread = threading.Thread(target=self._feeder.run, name="stream-feed", daemon=True)
 
     def start(self) -> None:

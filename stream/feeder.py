@@ -23,6 +23,7 @@ from stream.errors import LinkError, RankError
 from stream.filling import Filling
 from stream.holdup import Warnings, holdup
 from stream.offers import StepOffer
+from stream.owning import Empty
 from stream.peers import Peer
 from stream.protocol import (
     Again,
@@ -53,6 +54,7 @@ class Feeder:
         offers: Makes the steps once all ranks have begun.
         iteration: Number of the iteration.
         prefetch_steps: See the module.
+        empty: Gives memory for rank 0's own batches.
         bell: Rung by the source and by who closes.
     """
 
@@ -64,12 +66,13 @@ class Feeder:
         iteration: int,
         prefetch_steps: int,
         bell: Bell,
+        empty: Empty,
     ) -> None:
         self._peers, self._iteration, self._prefetch = peers, iteration, prefetch_steps
         self._by_fd: dict[int, Peer] = {}
         self._bell = bell
         self._pump: Pump[StepOffer] = Pump(_made(offers), depth=prefetch_steps, wake=bell.ring)
-        self._filling = Filling(bell.ring)
+        self._filling = Filling(bell.ring, empty)
         self._steps: deque[Underway] = deque()
         self._held: StepOffer | None = None
         self._next = 0

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from stream.forks import working
+from stream.owning import Empty
 from stream.underway import Underway
 
 _SMALL = 1 << 17
@@ -17,16 +18,19 @@ _THREADS = 4
 
 
 class Filling:
-    """Fills the portions of steps; `wake` is called when one that was read aside is there."""
+    """Fills the portions of steps; `wake` is called when one that was read aside is there.
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    `empty` gives memory for batches that stay in this process.
+    """
+
+    def __init__(self, wake: Callable[[], None], empty: Empty) -> None:
+        self._wake, self._empty = wake, empty
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="stream-fill")
         self._filled: deque[tuple[Underway, BaseException | None]] = deque()
 
     def begin(self, step: Underway) -> None:
         """Fill all portions of a step."""
-        for load in step.loads():
+        for load in step.loads(self._empty):
             if load.slow or load.size > _SMALL:
                 self._pool.submit(self._aside, step, load.fill)
             else:

@@ -12,8 +12,6 @@ import numpy as np
 from stream.frames import Bytes, Frame
 from stream.link import Link
 from stream.local_link import LocalLink
-from stream.offers import BatchOffer
-from stream.owning import Empty
 from stream.protocol import BESIDE, Again, Bye, Message, Portion, body_start, decode
 from stream.slab import SlabView
 
@@ -23,7 +21,7 @@ class Arrived:
 
     Attributes:
         portion: What the reader said of it.
-        thing: The offer of the batch, where it never left this process.
+        thing: The batch, where it never left this process.
         owned: Whether the memory is this portion's alone, so that a batch may be made of views of it.
     """
 
@@ -42,12 +40,6 @@ class Arrived:
         if self._memory is None:
             return np.empty(0, dtype=np.uint8)
         return self._memory[body_start(self.portion.header) :]
-
-    def take_local(self, empty: Empty) -> object:
-        """Return the batch that never left this process, with storage of its own."""
-        if not isinstance(self.thing, BatchOffer):
-            raise TypeError(f"an offer of a batch was to come, not {type(self.thing).__name__}")
-        return self.thing.local(empty)
 
     def check(self) -> None:
         """Make sure that the span still is this portion's.

@@ -34,7 +34,7 @@ class Maker:
         """
         kind = arrived.portion.kind
         if kind == "thing":
-            batch = arrived.take_local(self._stager.empty)
+            batch = arrived.thing
         elif kind == "rows":
             batch = self._collator(open_rows(arrived.header, arrived.body, verify=self._verify))
         else:

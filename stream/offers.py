@@ -53,6 +53,13 @@ class Offer(Protocol):
             ShardsError, FileNotFoundError: The bytes cannot be read.
         """
 
+    def local(self, empty: Empty) -> object:
+        """Return the batch, for the reader's own process, with storage of its own, in memory of `empty` where copied.
+
+        Raises:
+            TypeError: It is of kind "rows": no batch is made of them yet.
+        """
+
 
 class RowsOffer:
     """Encoded rows of our shards."""
@@ -62,6 +69,10 @@ class RowsOffer:
 
     def __init__(self, plan: RowsPlan) -> None:
         self.header, self.size, self.fill = plan.header, plan.size, plan.fill
+
+    def local(self, empty: Empty) -> object:  # noqa: ARG002 - the protocol's signature
+        """Refuse: no batch is made of rows yet."""
+        raise TypeError("encoded rows are no batch yet")
 
 
 class BatchOffer:

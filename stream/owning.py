@@ -23,10 +23,11 @@ def owned(batch: object, *, empty: Empty | None = None) -> Any:  # noqa: ANN401 
     Raises:
         SourceError: As :func:`stream.wire.pack`.
     """
-    return _Owner(empty or _new).value(batch)
+    return _Owner(empty or new_memory).value(batch)
 
 
-def _new(nbytes: int) -> torch.Tensor:
+def new_memory(nbytes: int) -> torch.Tensor:
+    """Return uint8 [nbytes] from torch's allocator."""
     return torch.empty(nbytes, dtype=torch.uint8)
 
 

@@ -3,7 +3,6 @@
 from stream.heap import Heap
 from stream.link import Link
 from stream.local_link import LocalLink
-from stream.offers import Offer
 from stream.protocol import LENT, Begin, Leave, Message, Portion, encode
 from stream.slab import Slab, Span
 
@@ -69,7 +68,7 @@ class Peer:
         """Send a message with the next `flush`."""
         self._unsent.append(encode(message))
 
-    def hand(self, portion: Portion, span: Span | None, offer: Offer) -> None:
+    def hand(self, portion: Portion, span: Span | None, batch: object) -> None:
         """Send a portion: in shared memory (with the next `flush`), beside the message, or within this process."""
         message = encode(portion)
         if span is not None:
@@ -81,7 +80,7 @@ class Peer:
         if self.down is not None:
             return
         if span is None:
-            self.link.post(message, thing=offer)
+            self.link.post(message, thing=batch)
         elif span.new_fd is None or self._is_local:
             self.link.post(message, payload=span.memory)
         else:

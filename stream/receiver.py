@@ -24,6 +24,7 @@ from stream.carry import Carried, carried, raised
 from stream.errors import LinkError, RankError, WaitError
 from stream.forks import working
 from stream.inbox import Arrived, Inbox
+from stream.owning import Empty, new_memory
 from stream.protocol import (
     Again,
     Begin,
@@ -56,13 +57,14 @@ class Delivered(NamedTuple):
 class ReceiverOptions:
     """`make` turns a portion into a batch and its bytes; `aside` says in how many threads beside the receiving one.
 
-    Times are in seconds; `timeout_s` None waits for ever.
+    `empty` gives memory for batches that are copied. Times are in seconds; `timeout_s` None waits for ever.
     """
 
     make: Callable[[Arrived], tuple[Any, int]]
     aside: int
     prefetch_steps: int
     budget_bytes: int
+    empty: Empty = new_memory
     warn_after_s: float = 30.0
     timeout_s: float | None = None
 

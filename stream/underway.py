@@ -1,12 +1,14 @@
 """One step on its way to the ranks: its portions, the spans they lie in, who has answered. Used by one thread."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from stream.offers import Offer, StepOffer
+from stream.owning import Empty
 from stream.peers import Peer
 from stream.protocol import LENT, Kind, Portion, body_start
 from stream.slab import Span
@@ -20,11 +22,17 @@ class Load(NamedTuple):
     size: int
 
 
-class _Lot(NamedTuple):
-    """What one rank gets: in a span, or (rank 0) the offer itself."""
+@dataclass(slots=True)
+class _Lot:
+    """What one rank gets: in a span, or (rank 0) the batch itself, once it has memory of its own."""
 
     offer: Offer
     span: Span | None
+    batch: object = None
+
+    def own(self, empty: Empty) -> None:
+        """Make the batch that stays in this process."""
+        self.batch = self.offer.local(empty)
 
 
 class Underway:
@@ -44,7 +52,7 @@ class Underway:
         self.number, self.offer, self._lots = number, offer, lots
         self.ranks = tuple(lots)
         self.unready = set(lots)
-        self.loading = sum(lot.span is not None for lot in lots.values())
+        self.loading = len(lots)
         self.error: BaseException | None = None
         self.sent = False
 
@@ -68,12 +76,15 @@ class Underway:
             lots[peer.rank] = _Lot(portion, span)
         return cls(number, offer, lots)
 
-    def loads(self) -> list[Load]:
-        """Return what has to be done before the step can be sent."""
+    def loads(self, empty: Empty) -> list[Load]:
+        """Return what has to be done before the step can be sent; `empty` gives memory for what stays here."""
         return [
-            Load(partial(_fill, lot.offer, lot.span), lot.offer.slow, lot.offer.size)
+            Load(
+                partial(lot.own, empty) if lot.span is None else partial(_fill, lot.offer, lot.span),
+                lot.offer.slow,
+                lot.offer.size,
+            )
             for lot in self._lots.values()
-            if lot.span is not None
         ]
 
     def loaded(self, error: BaseException | None) -> None:
@@ -101,7 +112,7 @@ class Underway:
                 position=self.offer.position_after,
                 gone=peer.memory.dropped(),
             )
-            peer.hand(portion, span, lot.offer)
+            peer.hand(portion, span, lot.batch)
         self.sent = True
 
 

@@ -20,6 +20,11 @@ class Numbered:
         self.header = _HEADER.pack(step, share, size)
         self.before = before
 
+    def local(self, empty):
+        body = np.empty(self.size, np.uint8)
+        self.fill(body)
+        return self.header, body
+
     def fill(self, memory):
         if self.before is not None:
             self.before()
@@ -36,8 +41,7 @@ def pattern(step, share, size):
 def checked(arrived):
     """Make a batch of a portion as a rank does: (step, share, size), after every byte was looked at."""
     if arrived.portion.kind == "thing":
-        header, body = arrived.thing.header, np.empty(arrived.thing.size, np.uint8)
-        arrived.thing.fill(body)
+        header, body = arrived.thing
     else:
         header, body = arrived.header, arrived.body
     step, share, size = _HEADER.unpack(header)

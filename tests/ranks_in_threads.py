@@ -13,6 +13,7 @@ from stream.heap import Heap
 from stream.inbox import Inbox
 from stream.link import Link
 from stream.local_link import local_pair
+from stream.owning import new_memory
 from stream.peers import Peer
 from stream.protocol import Begin, decode, encode
 from stream.receiver import Receiver, ReceiverOptions
@@ -133,7 +134,9 @@ class Feeding:
         for peer in peers:
             peer.forget()
         self._bell = Bell()
-        self.feeder = Feeder(peers, offers, iteration=iteration, prefetch_steps=prefetch_steps, bell=self._bell)
+        self.feeder = Feeder(
+            peers, offers, iteration=iteration, prefetch_steps=prefetch_steps, bell=self._bell, empty=new_memory
+        )
         self._peers = peers
         self.thread = threading.Thread(target=self.feeder.run, name="feeding", daemon=True)
         self.thread.start()

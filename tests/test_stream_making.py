@@ -48,7 +48,7 @@ def test_memory_that_is_the_portions_own_is_not_copied(maker):
 def test_a_batch_that_never_left_the_process_owns_its_storage(maker):
     whole = torch.arange(1000)
     offer = BatchOffer({"x": whole[:10]})
-    arrived = SimpleNamespace(portion=SimpleNamespace(kind="thing"), take_local=offer.local)
+    arrived = SimpleNamespace(portion=SimpleNamespace(kind="thing"), thing=offer.local())
     staged, size = maker(arrived)
     assert staged.batch["x"].untyped_storage().nbytes() == 80
     assert size == 80

@@ -11,6 +11,7 @@ from ranks import left_behind
 from ranks_in_threads import Ranks, until
 from stream.carry import carried, raised
 from stream.errors import LinkError, RankError, SlabError, SourceError, WaitError
+from stream.owning import new_memory
 from stream.protocol import Again, Begin, Bye, Commit, End, Failed, Fault, Leave, Ready, Waiting, Warn, decode
 from stream.underway import Underway
 
@@ -33,7 +34,7 @@ class Reader:
         offer = step_offer(step, self.rank + 1, **options)
         peers = [None, self.peer] if self.rank else [self.peer]
         underway = Underway.begin(step, offer, [self.peer])
-        for load in underway.loads():
+        for load in underway.loads(new_memory):
             load.fill()
         underway.send(iteration, peers)
         self.peer.flush()

@@ -5,6 +5,7 @@ import pytest
 
 from offers_made import pattern, step_offer
 from ranks_in_threads import Ranks
+from stream.owning import new_memory
 from stream.protocol import LENT, body_start
 from stream.underway import Underway
 
@@ -17,7 +18,7 @@ def ranks():
 
 
 def sent(ranks, underway):
-    for load in underway.loads():
+    for load in underway.loads(new_memory):
         load.fill()
         underway.loaded(None)
     underway.send(7, ranks.peers)
@@ -67,16 +68,16 @@ def test_where_one_rank_has_no_room_nothing_is_taken(ranks):
 
 def test_a_finished_batch_takes_no_memory_of_rank_0(ranks):
     underway = Underway.begin(0, step_offer(0, 3, kind="batch"), ranks.peers)
-    assert underway.loading == 2
+    assert underway.loading == 3  # its own copy is one of them
     assert ranks.peers[0].memory.held_bytes == 0
     sent(ranks, underway)
-    assert next(ranks.inboxes[0].take(7))[1].thing is underway.offer.portions[0]
+    assert next(ranks.inboxes[0].take(7))[1].thing[0] == underway.offer.portions[0].header
 
 
 def test_loads_say_whether_they_read(ranks):
     for slow in (True, False):
         underway = Underway.begin(0, step_offer(0, 3, slow=slow), ranks.peers)
-        assert [load.slow for load in underway.loads()] == [slow] * 3
+        assert [load.slow for load in underway.loads(new_memory)] == [slow] * 3
 
 
 def test_the_first_error_is_kept(ranks):
