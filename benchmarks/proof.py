@@ -53,7 +53,9 @@ ISSUES = {
     ("The grid", f"python benchmarks/run.py {_GRID} --data $OUT/coco-val {_FILES.format(3)}"),
     ("Accelerate's own checks under stream.install()", "python -m pytest -q tests/test_upstream_checks.py"),
     ("Several hosts", "python -m pytest -q --proof tests/test_hosts.py"),
-    ("Memory, exits and kills", "python -m pytest -q --proof tests/test_endurance.py tests/test_exits.py"),
+    ("50 exits with and 50 without end_training(), every rank killed in turn, every kind of error",
+     "python -m pytest -q --proof tests/test_exits.py"),
+    ("Memory over 10,000 steps", "python -m pytest -q --proof tests/test_endurance.py"),
     ),
 }  # fmt: skip
 
