@@ -58,6 +58,9 @@ class CollateOptions:
     same_rows: bool = True
 
 
+_THREADS = "stream-decode"
+
+
 class Decoder(Protocol):
     """Decodes the images of a whole batch in another process."""
 
@@ -118,8 +121,8 @@ class Collator:
         here = self._own()
         with here.lock:
             pool, here.pool = here.pool, None
-        if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+        if pool is not None:  # a garbage collection may call this in one of the pool's own threads
+            pool.shutdown(wait=not threading.current_thread().name.startswith(_THREADS), cancel_futures=True)
 
     def _collated(self, collate: Collate, rows: list[Any]) -> Any:  # noqa: ANN401 - see __call__
         count = len(rows)
@@ -188,7 +191,7 @@ class Collator:
         here = self._own()
         with here.lock:
             if here.pool is None:
-                here.pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix="stream-decode")
+                here.pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix=_THREADS)
             return here.pool
 
     def _own(self) -> "_Here":

@@ -199,3 +199,9 @@ class Samples(torch.utils.data.Dataset):
 
     def __getitem__(self, number):
         return item(number)
+
+
+def test_a_collator_may_be_closed_in_one_of_its_own_threads():
+    collator = Collator(CollateOptions(None, threads=2))
+    closed = collator._threads().submit(collator.close)
+    assert closed.exception(timeout=20) is None
