@@ -64,12 +64,32 @@ def test_the_blocks_run_in_their_order(folder):
             name = text.partition("\n")[0].removeprefix("# ")
             (folder / name).write_text(text)
             said = run(f"python {name}", folder)
-        elif text.startswith("make "):
-            continue  # see test_the_make_commands_exist
+        elif kind == "text" or text.startswith("make "):
+            continue  # see test_the_make_commands_exist and test_what_describe_says_is_what_it_says
         else:
             said = run(quick(text), folder)
         assert said, text
     assert (folder / "grid.png").stat().st_size > 1000
+
+
+def test_what_describe_says_is_what_it_says(folder):
+    """The words of the lines, that is: the numbers are those of the real images."""
+    [shown] = [text for kind, text in BLOCKS if kind == "text"]
+    script = """
+from accelerate import Accelerator, DataLoaderConfiguration
+from stream import StreamLoader
+config = DataLoaderConfiguration(dispatch_batches=True, split_batches=True)
+accelerator = Accelerator(cpu=True, dataloader_config=config)
+loader = accelerator.prepare(StreamLoader("coco-val", accelerator=accelerator, batch_size=24, image_size=64))
+next(iter(loader))
+accelerator.print(loader.describe())
+accelerator.end_training()
+"""
+    (folder / "describe.py").write_text(script)
+    said = run("torchrun --standalone --nproc_per_node 2 describe.py", folder)
+    told = [re.sub(r"[\d,]+", "N", line) for line in said.splitlines()]
+    wanted = [re.sub(r"[\d,]+", "N", line) for line in shown.splitlines()]
+    assert [line for line in wanted if line not in told] == []
 
 
 def quick(command: str) -> str:
@@ -119,17 +139,27 @@ def test_the_files_that_are_linked_exist():
 
 
 def test_the_grid_is_that_of_the_committed_run():
-    run_of = json.loads((ROOT / "benchmarks" / "results" / "2-grid.json").read_bytes())
-    medians = {
-        tuple(row["config"][name] for name in ("mode", "workers", "prefetch", "pin_memory")): row
-        for row in run_of["rows"]
-    }
+    run_of = json.loads((ROOT / "benchmarks" / "results" / "3-grid.json").read_bytes())
+    medians = {tuple(row["config"][name] for name in ("mode", "workers", "prefetch")): row for row in run_of["rows"]}
     lines = re.findall(r"^\| (dispatch|shard) \| (\d) \| (.*) \|$", README, flags=re.MULTILINE)
-    assert len(lines) == 6
+    assert len(lines) == 4
     for mode, workers, cells in lines:
-        for prefetch, cell in zip((1, 2, 4, 8), cells.split(" | "), strict=True):
-            for pinned, shown in zip((False, True), cell.split(" / "), strict=True):
-                row = medians[mode, int(workers), prefetch, pinned]
-                figure = f"{row['samples_per_s']['median']:.0f}"
-                marked = f"**{figure}**" if row["best"] else figure
-                assert shown == marked + "\\*" * row["common_advice"]
+        for prefetch, shown in zip((2, 8), cells.split(" | "), strict=True):
+            row = medians[mode, int(workers), prefetch]
+            figure = f"{row['samples_per_s']['median']:.0f}"
+            marked = f"**{figure}**" if row["best"] else figure
+            assert shown == marked + "\\*" * row["common_advice"]
+
+
+def test_the_speed_of_the_transport_is_that_of_the_log():
+    log = (ROOT / "benchmarks" / "results" / "3.md").read_text()
+    found = {
+        (pixels, ranks, way): figure
+        for way, pixels, ranks, figure in re.findall(
+            r"^\| (stock|scatter|ours) +\| (float32|uint8) +\| +(\d) \| +([\d,]+) \|", log, flags=re.MULTILINE
+        )
+    }
+    rows = re.findall(r"^\| (float32|uint8), (\d) \| (.*) \| (.*) \| ([\d,]+) ", README, flags=re.MULTILINE)
+    assert len(rows) == 4
+    for pixels, ranks, *figures in rows:
+        assert figures == [found[pixels, ranks, way] for way in ("stock", "scatter", "ours")]
