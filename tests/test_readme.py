@@ -74,6 +74,9 @@ def test_the_blocks_run_in_their_order(folder):
 
 def test_what_describe_says_is_what_it_says(folder):
     """The words of the lines, that is: the numbers are those of the real images."""
+    if not (folder / "coco-val").exists():  # where this test is run by itself
+        [pack] = [text for _, text in BLOCKS if text.startswith("python tools/pack_coco.py")]
+        run(pack, folder)
     [shown] = [text for kind, text in BLOCKS if kind == "text"]
     script = """
 from accelerate import Accelerator, DataLoaderConfiguration

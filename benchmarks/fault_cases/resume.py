@@ -10,7 +10,7 @@ import torch
 from fault_cases.making import LOADER, Asked, Fault, Found, Make, Verdict, Wanted, shared_folder
 from fault_cases.rows import Numbers, Series, numbers_of, once_each, real_rows, whole_steps
 
-_NEEDS = "its loaders have a state only with torchdata, which this project does not install"
+_NEEDS = "its loaders have a state only with torchdata; tests/test_upstream_checks.py runs that case on ours"
 _TIMES = 3
 
 
