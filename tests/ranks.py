@@ -20,6 +20,8 @@ PROGRAMS = TESTS / "rank_programs"
 LIMIT_S = 120
 """How long a job may take before its ranks are killed: a hang, or a machine that is far too busy."""
 
+_LASTING = ("multiprocessing.resource_tracker", "fault_rank.py")
+"""Python's own helper of started (not forked) processes, and the ranks that tests/rank_pool.py keeps for the session."""
 _LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -64,10 +66,9 @@ def left_behind() -> list[str]:
 
 
 def child_processes() -> list[str]:
-    """Processes that this one started, by their command lines."""
+    """Processes that this one started, by their command lines, without those that live as long as the interpreter."""
     children = [_command(child) for child in psutil.Process().children(recursive=True)]
-    # Python's own helper of started (not forked) processes lives as long as the interpreter
-    return [child for child in children if "multiprocessing.resource_tracker" not in child]
+    return [child for child in children if not any(name in child for name in _LASTING)]
 
 
 def _command(child: psutil.Process) -> str:
