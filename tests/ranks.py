@@ -21,7 +21,7 @@ LIMIT_S = 120
 """How long a job may take before its ranks are killed: a hang, or a machine that is far too busy."""
 
 _LASTING = ("multiprocessing.resource_tracker", "fault_rank.py")
-"""Python's own helper of started (not forked) processes, and the ranks that tests/rank_pool.py keeps for the session."""
+"""Python's own helper of started (not forked) processes, and the ranks that rank_pool.py keeps for the session."""
 _LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
