@@ -1,15 +1,15 @@
 """The command line of run.py."""
 
 import argparse
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from argument_types import listed, seconds, whole
 from messages import Mode
 
 T = TypeVar("T")
@@ -61,18 +61,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--data", required=True, help="packed dataset: its folder, URL or manifest")
-    add("--mode", type=_list(_mode), default="dispatch,shard", help="dispatch, shard or both (default)")
-    add("--ranks", type=_list(_whole(1)), default="2", help="numbers of processes (default: 2)")
-    add("--batch-size", type=_whole(1), default=64, help="rows of a step over all ranks (default: 64)")
-    add("--image-size", type=_whole(1), default=224, help="side of the images, pixels (default: 224)")
-    add("--workers", type=_list(_whole(0)), default="0,1,2", help="worker processes of a loader (default: 0,1,2)")
+    add("--mode", type=listed(_mode), default="dispatch,shard", help="dispatch, shard or both (default)")
+    add("--ranks", type=listed(whole(1)), default="2", help="numbers of processes (default: 2)")
+    add("--batch-size", type=whole(1), default=64, help="rows of a step over all ranks (default: 64)")
+    add("--image-size", type=whole(1), default=224, help="side of the images, pixels (default: 224)")
+    add("--workers", type=listed(whole(0)), default="0,1,2", help="worker processes of a loader (default: 0,1,2)")
     add(
         "--prefetch",
-        type=_list(_whole(1)),
+        type=listed(whole(1)),
         default="2,4,8",
         help="steps read ahead (default: 2,4,8; dispatch mode needs 2)",
     )
-    add("--pin-memory", type=_list(_switch), default="on,off", help="on, off or both (default)")
+    add("--pin-memory", type=listed(_switch), default="on,off", help="on, off or both (default)")
     add(
         "--advice",
         action=argparse.BooleanOptionalAction,
@@ -81,13 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--rows",
-        type=_whole(0),
+        type=whole(0),
         default=4096,
         help="repeat a smaller dataset to so many rows (default: 4096, 0: never)",
     )
-    add("--seconds", type=_seconds, default=3.0, help="length of a measuring window (default: 3)")
-    add("--warmup", type=_seconds, default=1.0, help="seconds before each window (default: 1)")
-    add("--repeats", type=_whole(1), default=3, help="windows of each row (default: 3)")
+    add("--seconds", type=seconds, default=3.0, help="length of a measuring window (default: 3)")
+    add("--warmup", type=seconds, default=1.0, help="seconds before each window (default: 1)")
+    add("--repeats", type=whole(1), default=3, help="windows of each row (default: 3)")
     add("--json", type=Path, help="also write everything to this file")
     add("--plot", type=Path, help="also draw it into this PNG")
     return parser
@@ -97,24 +97,6 @@ def _check_writable(parser: argparse.ArgumentParser, path: Path) -> None:
     """Refuse now what would be lost after minutes of measuring."""
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         parser.error(f"{path} cannot be written; name a file in a folder that exists")
-
-
-def _list(one: Callable[[str], T]) -> Callable[[str], list[T]]:
-    """Read values between commas; one that is there twice counts once."""
-
-    def read(text: str) -> list[T]:
-        return list(dict.fromkeys(one(word.strip()) for word in text.split(",")))
-
-    return read
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal()) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number of {least} or more")
-        return int(text)
-
-    return read
 
 
 def _mode(text: str) -> Mode:
@@ -127,13 +109,3 @@ def _switch(text: str) -> bool:
     if text not in {"on", "off"}:
         raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
     return text == "on"
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time above 0 seconds")
-    return value
