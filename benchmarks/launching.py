@@ -92,14 +92,14 @@ def run_ranks(
 
 @contextmanager
 def _started(program: Path, ranks: int) -> Iterator[list[_Rank]]:
-    port = _free_port()
+    port = free_port()
     with ExitStack() as stack:
         started: list[_Rank] = []
         for number in range(ranks):
             errors = stack.enter_context(TemporaryFile())
             process = subprocess.Popen(  # noqa: S603 - our own programs beside this one
                 [sys.executable, str(program)],
-                env=_environment(number, ranks, port),
+                env=environment(number, ranks, port),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -159,14 +159,16 @@ def _await_end(started: Sequence[_Rank]) -> None:
             raise FailedRankError(number, f"answered, then ended with status {status}: {rank.last_words()}")
 
 
-def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Return what a rank of a job on this host finds in its environment."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
     fixed = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     return own | {name: str(value) for name, value in place.items()} | fixed
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port of this host that nobody listened on just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -8,7 +8,6 @@ left are measured by a fresh launch.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import IO, Self
 
 import msgspec
 
+from launching import environment, free_port
 from memory import MemoryWatch
 from messages import Began, Config, Epoch, Fault, Job, Message, Plan, Ready, Setting, Shot, Window, combine
 
@@ -31,7 +31,6 @@ _SAMPLE_EVERY_S = 0.25
 _START_LIMIT_S = 180.0
 _EPOCH_LIMIT_S = 300.0
 _END_LIMIT_S = 30.0
-_FOREIGN = ("ACCELERATE_", "TORCHELASTIC_")  # another launcher's settings must not change what is measured
 
 
 class RankError(Exception):
@@ -123,7 +122,7 @@ class Launch:
         self.device = "cpu"
 
     def __enter__(self) -> Self:
-        port = _free_port()
+        port = free_port()
         for rank in range(self._plan.ranks):
             self._start(rank, port)
         return self
@@ -175,7 +174,7 @@ class Launch:
         self._errors.append(errors)
         process = subprocess.Popen(  # noqa: S603 - our own program beside this one
             [sys.executable, str(_RANK)],
-            env=_environment(rank, self._plan.ranks, port),
+            env=environment(rank, self._plan.ranks, port),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -230,16 +229,3 @@ class Launch:
         self._errors[rank].seek(0)
         words = self._errors[rank].read().decode(errors="replace").strip().splitlines()
         return f"rank {rank} ended with status {status}: {words[-1] if words else 'it said nothing'}"
-
-
-def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-    fixed = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    return own | {name: str(value) for name, value in place.items()} | fixed
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

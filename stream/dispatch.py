@@ -29,7 +29,7 @@ def job_of(accelerator: Accelerator) -> Job:
     return Job(
         ranks=accelerator.num_processes,
         rank=accelerator.process_index,
-        group=_group(accelerator),
+        group=group_of(accelerator.torch_device_mesh),
         host_ranks=min(get_cpu_distributed_information().local_world_size, accelerator.num_processes),
         dispatch_batches=accelerator.dispatch_batches,
         split_batches=bool(accelerator.split_batches),
@@ -53,9 +53,8 @@ def _without_effect(accelerator: Accelerator) -> tuple[str, ...]:
     return tuple(name for name, is_set in said.items() if is_set)
 
 
-def _group(accelerator: Accelerator) -> int:
+def group_of(mesh: Any) -> int:  # noqa: ANN401 - torch's mesh, or None
     """Return how many ranks get the same portion: those that split one model's tensors or sequences among them."""
-    mesh = accelerator.torch_device_mesh
     names = () if mesh is None else mesh.mesh_dim_names
     group = 1
     for name in ("tp", "cp"):  # not "sp": accelerate lets each of those ranks read, and exchanges sequences itself

@@ -16,7 +16,7 @@ from accelerate.utils import concatenate, find_batch_size, slice_tensors
 from torch.utils.data import BatchSampler
 
 from stream.collate import CollateOptions, Collator
-from stream.dispatch import LinkedPassing, share_over
+from stream.dispatch import LinkedPassing, group_of, share_over
 from stream.errors import OptionError
 from stream.exchange import Exchange, ExchangeOptions
 from stream.foreign import end
@@ -218,7 +218,7 @@ class Dispatcher(DataLoaderDispatcher):  # type: ignore[misc] # accelerate has n
         return Job(
             ranks=self.state.num_processes,
             rank=self.state.process_index,
-            group=_group(self.torch_device_mesh),
+            group=group_of(self.torch_device_mesh),
             split_batches=self.split_batches,
             even_batches=self.even_batches,
             device=self.state.device,
@@ -272,16 +272,6 @@ def _blank() -> Dispatcher:
 def _close(exchange: Exchange, reading: Reading) -> None:
     exchange.close()
     reading.close()
-
-
-def _group(mesh: Any) -> int:  # noqa: ANN401 - torch's mesh
-    """Return how many ranks get the same portion."""
-    names = () if mesh is None else mesh.mesh_dim_names
-    group = 1
-    for name in ("tp", "cp"):
-        if name in names:
-            group *= mesh[name].size()
-    return group
 
 
 def _rows(count: Callable[[Any], int | None], batch: Any) -> int:  # noqa: ANN401 - a batch

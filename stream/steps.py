@@ -7,20 +7,17 @@ runs `ShardDataset`, `StepSampler` and `Finish` in worker processes. Both give t
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing.reduction import ForkingPickler
-from traceback import extract_tb
 from typing import Any, NamedTuple
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
-from shards.errors import ShardsError
 from stream.collate import Collator
 from stream.cuts import Cut, CutStep, cut_items
-from stream.errors import SourceError, StreamError
 from stream.plain import pack, pack_fault
 from stream.read_ahead import ReadAhead
 from stream.sharded import Failed, Loaded, ShardDataset, Step, StepSampler
 from stream.sources import SequenceSource
+from stream.workers import raisable, words_of
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,8 @@ class Finish:
     def failed(self, error: Exception) -> Any:  # noqa: ANN401 - as __call__
         """Return what travels in the place of a batch that could not be made."""
         if self.packed_for is None:
-            return Failed(_raisable(error))
-        return pack_fault(self.packed_for, _words(error))
+            return Failed(raisable(error))
+        return pack_fault(self.packed_for, words_of(error))
 
     def end_of_nothing(self) -> Iterator[Any]:
         """Yield what ends an epoch that has no steps, where one is needed: a packed step without real rows.
@@ -124,28 +121,6 @@ def sequence_steps(
         return Told(batch, step.real, all(step.last))
 
     return ReadAhead(made, cut_items(source.rows(epoch=epoch), cut, start=start), depth=ahead.steps)
-
-
-def _raisable(error: Exception) -> Exception:
-    """Return the error, or where it could not be raised again as itself, one that tells of it."""
-    if isinstance(error, StopIteration):  # it would end the epoch without a word
-        return SourceError("the source or the collate function", "raised StopIteration, which only an iterator may")
-    if get_worker_info() is None:
-        return error
-    try:  # torch drops what a worker process cannot send, and then waits for it for ever
-        ForkingPickler.loads(ForkingPickler.dumps(error))
-    except Exception:  # noqa: BLE001 - whatever the error's own class does
-        return SourceError("a worker process", _words(error))
-    return error
-
-
-def _words(error: Exception) -> str:
-    """Say what an error is, and where it was raised unless it words that itself."""
-    said = f"{type(error).__name__}: {error}"
-    trace = extract_tb(error.__traceback__)
-    if isinstance(error, StreamError | ShardsError | OSError) or not trace:
-        return said
-    return f"{said} (raised at {trace[-1].filename}:{trace[-1].lineno} in {trace[-1].name})"
 
 
 _WHOLE, _LIST, _TUPLE = "\0whole", "\0list", "\0tuple"

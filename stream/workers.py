@@ -14,12 +14,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
+from traceback import extract_tb
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 
-from stream.errors import SourceError
+from shards.errors import ShardsError
+from stream.errors import SourceError, StreamError
 from stream.foreign import end
 from stream.sharded import Failed
 
@@ -111,7 +113,16 @@ def raisable(error: Exception) -> Exception:
     with suppress(Exception):  # torch drops what a worker process cannot send, and then waits for it for ever
         ForkingPickler.loads(ForkingPickler.dumps(error))
         return error
-    return SourceError("a worker process", f"{type(error).__name__}: {error}")
+    return SourceError("a worker process", words_of(error))
+
+
+def words_of(error: Exception) -> str:
+    """Say what an error is, and where it was raised unless it words that itself."""
+    said = f"{type(error).__name__}: {error}"
+    trace = extract_tb(error.__traceback__)
+    if isinstance(error, StreamError | ShardsError | OSError) or not trace:
+        return said
+    return f"{said} (raised at {trace[-1].filename}:{trace[-1].lineno} in {trace[-1].name})"
 
 
 class _Tasks(Sampler[Any]):

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+import launching
 import measure
 from benchmark_cases import config, make_images, setting
 from measure import Launch, Outcome, RankError, run_jobs
@@ -134,7 +135,7 @@ def test_leaving_a_launch_ends_its_ranks_and_their_children(ranks_that):
 def test_a_launchers_settings_do_not_reach_the_ranks(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     monkeypatch.setenv("HOME", "/home/somebody")
-    known = measure._environment(1, 2, 4567)
+    known = launching.environment(1, 2, 4567)
     assert "ACCELERATE_USE_DEEPSPEED" not in known
     assert (known["RANK"], known["WORLD_SIZE"], known["MASTER_PORT"]) == ("1", "2", "4567")
     assert (known["OMP_NUM_THREADS"], known["HOME"]) == ("1", "/home/somebody")
