@@ -10,9 +10,10 @@ from accelerate.utils import broadcast_object_list
 from encoded_arms import Steps
 from encoded_plan import Plan
 from stream.exchange import Exchange, ExchangeOptions
+from stream.helper import DecodeHelper
 from stream.inbox import Arrived
 from stream.offers import StepOffer, packed_offers
-from stream.receiver import ReceiverOptions
+from stream.receiving import ReceiverOptions
 from stream.rows import open_rows
 
 _BUDGET_BYTES = 256 * 2**20
@@ -22,8 +23,9 @@ _PREFETCH_STEPS = 2
 class Ours:
     """The links, the reader and the receivers that a loader uses, without the decoding behind them."""
 
-    def __init__(self, plan: Plan, steps: Steps, *, rank: int, verify: bool) -> None:
+    def __init__(self, plan: Plan, steps: Steps, *, rank: int, verify: bool, helped: bool = False) -> None:
         self._plan, self._steps, self._verify = plan, steps, verify
+        self._helper = DecodeHelper(resize=None, threads=1) if helped and rank == 0 else None
         self._exchange = Exchange(
             ExchangeOptions(
                 name=f"encoded {verify}",
@@ -37,8 +39,8 @@ class Ours:
 
     def steps(self) -> Iterator[int]:
         """Take this rank's portions; of each the parts are opened, and let go as decoded ones would be."""
-        options = ReceiverOptions(make=self._open, aside=0, prefetch_steps=_PREFETCH_STEPS, budget_bytes=_BUDGET_BYTES)
-        iteration = self._exchange.begin({}, self._offers, options)
+        options = ReceiverOptions(make=self._open, aside=1, prefetch_steps=_PREFETCH_STEPS, budget_bytes=_BUDGET_BYTES)
+        iteration = self._exchange.begin({}, self._offers, options, self._helper)
         try:
             while (step := iteration.take()) is not None:
                 yield step.batch
@@ -50,8 +52,10 @@ class Ours:
         return self._exchange.received_bytes
 
     def close(self) -> None:
-        """Close the links."""
+        """Close the links, and end the helper."""
         self._exchange.close()
+        if self._helper is not None:
+            self._helper.close()
 
     def _offers(self) -> Iterator[StepOffer]:
         steps = self._steps

@@ -67,7 +67,7 @@ class Ours:
     def images(self) -> Iterator[torch.Tensor]:
         """Yield the images of this rank's portions."""
         for batch in self._loader:
-            yield batch["image"].float() / 255 if self._to_float else batch["image"]
+            yield batch["image"].float().div_(255) if self._to_float else batch["image"]
 
     def close(self) -> None:
         """Close the loader with its links."""

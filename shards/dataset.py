@@ -1,5 +1,6 @@
 """Read a whole dataset by global row: manifest, indexes and shards opened at first use."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from xxhash import xxh3_128_hexdigest
 from shards.errors import MismatchError
 from shards.index import ShardIndex
 from shards.manifest import FILE_NAME, Manifest, ShardInfo
-from shards.ranges import Merged, cut
+from shards.ranges import Merged
 from shards.rows import PlacedSample, ShardReader
 from shards.sample import Sample
 from shards.store import Store, open_store
@@ -18,14 +19,15 @@ from shards.store import Store, open_store
 class DatasetPlan:
     """How to bring some samples into one memory of `size` bytes.
 
-    `samples` are grouped by shard, the shards in the order in which the rows name them first; `urls` are those shards,
-    `reads` are (name of a shard's file, read), in the order in which what they bring stands in the memory.
+    `samples` are grouped by shard, the shards in the order in which the rows name them first; `urls` are those shards.
+    `reads` are (name of the shard's file, reads of it (start, end)) of each of them, in the order in which what they
+    bring stands in the memory.
     """
 
     size: int
     urls: list[str]
     samples: list[PlacedSample]
-    reads: list[tuple[str, Merged]]
+    reads: list[tuple[str, list[tuple[int, int]]]]
 
 
 def _assign(memory: memoryview, data: memoryview) -> None:
@@ -130,15 +132,29 @@ class DatasetReader:
             groups.setdefault(shard_no, []).append(in_shard)
         size, urls = 0, [self._store.url_of(manifest.shardlist[shard_no].url) for shard_no in groups]
         samples: list[PlacedSample] = []
-        reads: list[tuple[str, Merged]] = []
+        reads: list[tuple[str, list[tuple[int, int]]]] = []
         for place, (shard_no, group) in enumerate(groups.items()):
             shard, first = self.shard(shard_no), manifest.first_row(shard_no)
-            plan = shard.plan(group, suffixes)
-            parts, size = shard.place(group, plan, at=size)
-            reads += [(shard.name, read) for read in plan.reads]
+            ranges, parts, size = shard.lay_out(group, suffixes, at=size)
+            reads.append((shard.name, ranges))
             key = shard.index.key
             samples += [PlacedSample(first + row, place, key(row), p) for row, p in zip(group, parts, strict=True)]
         return DatasetPlan(size, urls, samples, reads)
+
+    def local_reads(self, plan: DatasetPlan) -> list[tuple[str, list[tuple[int, int]]]] | None:
+        """Return (path, ranges) of local files whose bytes, one behind the other, `fill` brings; None: of no such."""
+        store = self._store
+        return [(store.url_of(name), ranges) for name, ranges in plan.reads] if store.in_place else None
+
+    def fill_at_once(self, plan: DatasetPlan, memory: memoryview) -> bool:
+        """As `fill`, but only if the system holds all of it in its memory: False, and `memory` in part filled, if not.
+
+        So it never waits for a disk or a network.
+
+        Raises:
+            ValueError, StoreError, FileNotFoundError: as `fill`.
+        """
+        return self._store.in_place and self._fill_in_place(plan, memory, wait=False)
 
     def fill(
         self, plan: DatasetPlan, memory: memoryview, *, copy: Callable[[memoryview, memoryview], None] = _assign
@@ -152,19 +168,27 @@ class DatasetReader:
             ValueError: the memory is too short.
             StoreError, FileNotFoundError: a file cannot be read; the memory may be filled in part.
         """
-        if len(memory) < plan.size:
-            raise ValueError(f"a memory of {len(memory)} bytes cannot take {plan.size} bytes; give a longer one")
-        store, at = self._store, 0
-        if store.in_place:
-            for name, (start, end, _) in plan.reads:
-                store.read_into(name, memory[at : at + end - start], start=start)
-                at += end - start
+        if self._store.in_place:
+            self._fill_in_place(plan, memory, wait=True)
             return
-        answers = store.read_many([(name, read.start, read.end) for name, read in plan.reads])
-        for (_, read), answer in zip(plan.reads, answers, strict=True):
-            for _, data in cut(read, memoryview(answer)):
-                copy(memory[at : at + len(data)], data)
-                at += len(data)
+        _check_memory(plan, memory)
+        reads = [(shard, *read) for shard, (_, ranges) in enumerate(plan.reads) for read in ranges]
+        answers = self._store.read_many([(plan.reads[shard][0], start, end) for shard, start, end in reads])
+        parts = deque(sorted((p.at, s.shard, p.offset, p.size) for s in plan.samples for p in s.parts if p.size))
+        for (shard, start, end), answer in zip(reads, answers, strict=True):
+            while parts and parts[0][1] == shard and parts[0][2] < end:  # the parts stand in the order of the reads
+                at, _, offset, size = parts.popleft()
+                copy(memory[at : at + size], memoryview(answer)[offset - start : offset - start + size])
+
+    def _fill_in_place(self, plan: DatasetPlan, memory: memoryview, *, wait: bool) -> bool:
+        _check_memory(plan, memory)
+        at = 0
+        for name, ranges in plan.reads:
+            size = sum(end - start for start, end in ranges)
+            if not self._store.read_ranges_into(name, memory[at : at + size], ranges, wait=wait):
+                return False
+            at += size
+        return True
 
     def _range(self, shard_no: int, read: Merged) -> tuple[str, int, int]:
         return self.manifest.shardlist[shard_no].url, read.start, read.end
@@ -181,6 +205,11 @@ class DatasetReader:
         reader = ShardReader(self._store, info.url, index, verify=self._verify)
         reader.check_size()
         return reader
+
+
+def _check_memory(plan: DatasetPlan, memory: memoryview) -> None:
+    if len(memory) < plan.size:
+        raise ValueError(f"a memory of {len(memory)} bytes cannot take {plan.size} bytes; give a longer one")
 
 
 def _check_listed(info: ShardInfo, data: bytes, index: ShardIndex) -> None:

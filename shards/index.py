@@ -170,6 +170,15 @@ class ShardIndex:
             raise IndexFormatError(self.url, f"part {self.key(row)}.{suffix} ends at {end}")
         return offset, size
 
+    def part(self, suffix: str) -> "tuple[memoryview[int], memoryview[int], memoryview[int]]":
+        """Return offset, size and checksum of a part in every row, see `span` and `checksum`.
+
+        Raises:
+            KeyError: no row of this shard has such a part.
+        """
+        columns, name = self._columns, f"part.{suffix}"
+        return columns[f"{name}.offset"], columns[f"{name}.size"], columns[f"{name}.xxh3_64"]
+
     def checksum(self, row: int, suffix: str) -> int:
         """Return the xxh3_64 of a part's bytes, as an unsigned integer."""
         return self._columns[f"part.{suffix}.xxh3_64"][row]

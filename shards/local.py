@@ -4,6 +4,7 @@ Invariants: reads share no file position and no lock, so threads and forked proc
 closes when its last user lets go; a file has its `.part` name until it is committed.
 """
 
+import errno
 import fcntl
 import os
 from collections import OrderedDict
@@ -20,6 +21,8 @@ T = TypeVar("T")
 PART = ".part"
 """What a local file's name ends with until it is committed."""
 _OPEN_FILES = 64
+_NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""What reading without waiting ends with where the page cache has it not, or the system cannot read so."""
 _MAX_BUFFERS = 1024
 """The most buffers that Linux takes in one writev (IOV_MAX)."""
 
@@ -81,15 +84,28 @@ class LocalStore:
 
     def read_into(self, name: str, buffer: memoryview, *, start: int) -> None:
         """Fill the buffer with the bytes from `start` on, by preadv."""
+        self.read_ranges_into(name, buffer, [(start, start + len(buffer))])
+
+    def read_ranges_into(
+        self, name: str, buffer: memoryview, ranges: Sequence[tuple[int, int]], *, wait: bool = True
+    ) -> bool:
+        """Fill the buffer with ranges of a file, one behind the other, by preadv.
+
+        Without `wait` only if they are in the page cache: False, and some of the buffer filled, if they are not or the
+        file system does not tell.
+        """
         path = self.url_of(name)
+        if not wait and path not in self._handles:
+            return False  # to open it may have to wait
         handle = _local("open", path, self._open, path)
-        done = 0
-        while done < len(buffer):
-            count = _local("read", path, os.preadv, handle.fd, [buffer[done:]], start + done)
-            if count == 0:
-                cause = f"{done} bytes came for [{start}, {start + len(buffer)}): the file ends there, it was cut"
-                raise StoreError(path, "read", cause)
-            done += count
+        try:
+            return _read_ranges(handle.fd, buffer, ranges, flags=0 if wait else os.RWF_NOWAIT)
+        except _CutError as exc:
+            raise StoreError(path, "read", f"{exc}: the file ends there, it was cut") from None
+        except OSError as exc:
+            if not wait and exc.errno in _NOT_CACHED:
+                return False
+            raise _store_error(path, "read", exc) from exc
 
     def names(self) -> list[str]:
         """Return the names of all entries of the folder, sorted; an absent folder has none."""
@@ -188,10 +204,35 @@ class LocalPending:
                 _local("remove", self._part, os.unlink, self._part)
 
 
+class _CutError(Exception):
+    """A file ends before a range does."""
+
+
+def _read_ranges(fd: int, buffer: memoryview, ranges: Sequence[tuple[int, int]], *, flags: int) -> bool:
+    """Fill the buffer; False if a read with flags came short, which one that may not wait does in a cold place."""
+    at, read = 0, os.preadv
+    for start, end in ranges:
+        size = end - start
+        done = count = read(fd, [buffer[at : at + size]], start, flags)
+        while done < size:
+            if count == 0:
+                raise _CutError(f"{done} bytes came for [{start}, {end})")
+            if flags:
+                return False
+            count = read(fd, [buffer[at + done : at + size]], start + done, flags)
+            done += count
+        at += size
+    return True
+
+
 def _local(action: str, path: str, act: Callable[..., T], *arguments: object) -> T:
     try:
         return act(*arguments)
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise StoreError(path, action, os.strerror(exc.errno) if exc.errno else str(exc), exc.errno) from exc
+        raise _store_error(path, action, exc) from exc
+
+
+def _store_error(path: str, action: str, exc: OSError) -> StoreError:
+    return StoreError(path, action, os.strerror(exc.errno) if exc.errno else str(exc), exc.errno)

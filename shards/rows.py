@@ -147,21 +147,54 @@ class ShardReader:
             at += len(piece)
         return self.assemble(rows, plan, answers)
 
-    def place(self, rows: Sequence[int], plan: ReadPlan, *, at: int) -> tuple[list[list[PlacedPart]], int]:
-        """Lay a plan's parts out in memory from byte `at` on: the parts of each row in tar order, and where they end.
+    def lay_out(
+        self, rows: Sequence[int], suffixes: Sequence[str] | None, *, at: int
+    ) -> tuple[list[tuple[int, int]], list[list[PlacedPart]], int]:
+        """Lay these rows and parts (all parts without `suffixes`) out in memory from byte `at` on; reads nothing.
 
-        Whole reads stand one after another where the store reads in place, else the parts alone.
+        Returns the reads (start, end) as `plan` has them, the parts of each row in tar order, and where they end in
+        memory. Whole reads stand one after another where the store reads in place, else the parts alone.
+
+        Raises:
+            IndexError: there is no such row.
+            IndexFormatError: a part would end behind the shard.
         """
-        in_place, checksum = self.store.in_place, self.index.checksum
+        # One pass over plain numbers: each object that is tracked brings the next garbage collection nearer
+        gap, most, in_place = self.store.gap_bytes, self.store.max_read_bytes, self.store.in_place
+        reads: list[tuple[int, int]] = []
         parts: list[list[PlacedPart]] = [[] for _ in rows]
-        for read in plan.reads:
-            for start, end, number in read.pieces:
-                place, suffix = plan.wanted[number]
-                where = at + start - read.start if in_place else at
-                parts[place].append(PlacedPart(suffix, where, end - start, start, checksum(rows[place], suffix)))
-                at += 0 if in_place else end - start
-            at += read.end - read.start if in_place else 0
-        return parts, at
+        start = end = -1
+        for offset, stop, place, suffix, checksum in self._spans(rows, suffixes):
+            if start >= 0 and (offset - end > gap or max(end, stop) - start > most):
+                reads.append((start, end))
+                at += end - start if in_place else 0
+                start = -1
+            if start < 0:
+                start = end = offset
+            where = at + offset - start if in_place else at
+            parts[place].append(PlacedPart(suffix, where, stop - offset, offset, checksum))
+            end = max(end, stop)
+            at += 0 if in_place else stop - offset
+        if start >= 0:
+            reads.append((start, end))
+            at += end - start if in_place else 0
+        return reads, parts, at
+
+    def _spans(self, rows: Sequence[int], suffixes: Sequence[str] | None) -> list[tuple[int, int, int, str, int]]:
+        """Return (start, end, place in `rows`, suffix, checksum) of all parts, in the order of the shard."""
+        index = self.index
+        columns = [(name, *index.part(name)) for name in index.suffixes if suffixes is None or name in suffixes]
+        spans: list[tuple[int, int, int, str, int]] = []
+        for place, row in enumerate(rows):
+            self._check_row(row)
+            for suffix, offsets, sizes, checksums in columns:
+                if offset := offsets[row]:
+                    stop = offset + sizes[row]
+                    if stop > index.shard_bytes:
+                        index.span(row, suffix)  # raises
+                    spans.append((offset, stop, place, suffix, checksums[row]))
+        spans.sort()
+        return spans
 
     def assemble(self, rows: Sequence[int], plan: ReadPlan, answers: Iterable[memoryview]) -> list[Sample]:
         """Cut the answers of a plan's reads into samples and verify them.

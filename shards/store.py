@@ -8,12 +8,12 @@ error leaves as FileNotFoundError or StoreError, without the storage options' se
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from shards.errors import StoreError, redact, secrets_in
-from shards.local import PART, Buffer, LocalStore
+from shards.fsspec_files import FsspecPart, FsspecUpload
+from shards.local import Buffer, LocalStore
 
 T = TypeVar("T")
 
@@ -64,6 +64,15 @@ class Store(Protocol):
 
     def read_into(self, name: str, buffer: memoryview, *, start: int) -> None:
         """Fill the writable buffer with the bytes from `start` on."""
+
+    def read_ranges_into(
+        self, name: str, buffer: memoryview, ranges: Sequence[tuple[int, int]], *, wait: bool = True
+    ) -> bool:
+        """Fill the writable buffer with ranges of a file, one behind the other.
+
+        Without `wait` only if the system has them in its memory: False, and some of the buffer filled, if it does not
+        or does not tell.
+        """
 
     def names(self) -> list[str]:
         """Return the names of all entries of the folder, sorted; an absent folder has none."""
@@ -148,6 +157,15 @@ class FsspecStore:
         """Fill the buffer with the bytes from `start` on."""
         buffer[:] = self.read(name, start=start, end=start + len(buffer))
 
+    def read_ranges_into(
+        self, name: str, buffer: memoryview, ranges: Sequence[tuple[int, int]], *, wait: bool = True
+    ) -> bool:
+        """Fill the buffer with ranges of a file, one behind the other; False, and nothing done, without `wait`."""
+        if not wait:
+            return False
+        buffer[:] = b"".join(self.read_many([(name, start, end) for start, end in ranges]))
+        return True
+
     def names(self) -> list[str]:
         """Return the names of all entries of the folder, sorted; an absent folder has none."""
         try:
@@ -208,76 +226,6 @@ class FsspecStore:
             fs, root = url_to_fs(self.url, **self._options)
             self._opened = os.getpid(), fs, root.rstrip("/")
         return self._opened[1:]
-
-
-class _Guard(Protocol):
-    """Runs an act on one file and maps what it raises."""
-
-    def __call__(self, action: str, act: Callable[[], T]) -> T:
-        """Return what the act returns."""
-
-
-class FsspecUpload:
-    """A file that its file system has not committed yet, so that nobody sees it."""
-
-    def __init__(self, file: Any, guard: _Guard) -> None:  # noqa: ANN401 - fsspec has no types
-        self._file, self._guard, self._done = file, guard, False
-
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append the buffers."""
-        self._guard("write", lambda: self._file.write(b"".join(buffers)))
-
-    def close(self) -> None:
-        """Send what is left. Idempotent."""
-        if not self._file.closed:
-            self._guard("write", self._file.close)
-
-    def commit(self) -> None:
-        """Complete the file on the store."""
-        self.close()
-        self._guard("commit", self._file.commit)
-        self._done = True
-
-    def discard(self) -> None:
-        """Throw away what was sent. Idempotent."""
-        if not self._done:
-            self._done = True
-            self._file.closed = True  # else it would send its rest when it is garbage
-            self._guard("discard", self._file.discard)
-
-
-class FsspecPart:
-    """A file under its `.part` name on a file system that would show it under its own."""
-
-    def __init__(self, fs: Any, path: str, guard: _Guard) -> None:  # noqa: ANN401 - fsspec has no types
-        self._fs, self._path, self._guard = fs, path, guard
-        self._file = fs.open(path + PART, "wb")
-        self._closed = self._done = False
-
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append the buffers."""
-        self._guard("write", lambda: self._file.write(b"".join(buffers)))
-
-    def close(self) -> None:
-        """Send what is left. Idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._guard("write", self._file.close)
-
-    def commit(self) -> None:
-        """Move the file to its name."""
-        self.close()
-        self._guard("commit", lambda: self._fs.mv(self._path + PART, self._path))
-        self._done = True
-
-    def discard(self) -> None:
-        """Delete the `.part` file. Idempotent."""
-        if not self._done:
-            self._done = True
-            with suppress(StoreError):  # what cannot be sent is thrown away all the same
-                self.close()
-            with suppress(FileNotFoundError):
-                self._guard("discard", lambda: self._fs.rm_file(self._path + PART))
 
 
 def _foreign(action: str, act: Callable[[], T], *, url: str, secrets: Sequence[str]) -> T:

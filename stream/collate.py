@@ -22,6 +22,7 @@ from stream.columns import check_rows
 from stream.decode import MAX_PIXELS, decode
 from stream.errors import SourceError
 from stream.gil import GilMeter, Held
+from stream.owning import Empty, new_memory
 from stream.resize import ResizeSpec, decode_into
 
 Example: TypeAlias = Mapping[str, Any]
@@ -64,8 +65,10 @@ _THREADS = "stream-decode"
 class Decoder(Protocol):
     """Decodes the images of a whole batch in another process."""
 
-    def decode_encoded(self, images: Sequence[tuple[str, memoryview]]) -> torch.Tensor | list[torch.Tensor]:
-        """Return uint8 [N, H, W, 3], or N of [H_i, W_i, 3]: of (name, bytes) each."""
+    def decode_encoded(
+        self, images: Sequence[tuple[str, memoryview]], *, empty: Empty | None = None
+    ) -> torch.Tensor | list[torch.Tensor]:
+        """Return uint8 [N, H, W, 3], or N of [H_i, W_i, 3]: of (name, bytes) each, in memory of `empty`."""
 
 
 class _Here:
@@ -88,8 +91,9 @@ class Collator:
         SourceError: from a call: foreign rows cannot be put together.
     """
 
-    def __init__(self, options: CollateOptions, helper: Decoder | None = None) -> None:
-        self.options, self._helper = options, helper
+    def __init__(self, options: CollateOptions, helper: Decoder | None = None, *, empty: Empty = new_memory) -> None:
+        """Start nothing yet; `empty` gives the memory that images of one size are decoded into, for a batch at once."""
+        self.options, self._helper, self._empty = options, helper, empty
         self._meter = GilMeter()
         self._here = _Here()
 
@@ -158,11 +162,11 @@ class Collator:
     def _decoded(self, items: list[Item]) -> torch.Tensor | list[torch.Tensor]:
         """Return uint8 [N, H, W, 3], or without a size N of [H_i, W_i, 3]."""
         if self._helper is not None:
-            return self._helper.decode_encoded([(item.name, item.image) for item in items])
+            return self._helper.decode_encoded([(item.name, item.image) for item in items], empty=self._empty)
         spec = self.options.resize
         if spec is None:
             return self._map(self._full_size, items)
-        memory = torch.empty((len(items), spec.height, spec.width, 3), dtype=torch.uint8)
+        memory = self._empty(len(items) * spec.height * spec.width * 3).view(len(items), spec.height, spec.width, 3)
         self._map(lambda pair: self._resized(pair[0], pair[1], spec), list(zip(items, memory.unbind(0), strict=True)))
         return memory
 

@@ -29,7 +29,7 @@ from stream.making import Maker
 from stream.offers import batch_offers
 from stream.options import StreamOptions
 from stream.reading import Reading, begun
-from stream.receiver import ReceiverOptions
+from stream.receiving import ReceiverOptions
 from stream.slicing import Slicing
 from stream.staging import Stager
 
@@ -185,10 +185,11 @@ class Dispatcher(DataLoaderDispatcher):  # type: ignore[misc] # accelerate has n
         maker = Maker(Collator(CollateOptions(None)), stager, verify=True)
         receiving = ReceiverOptions(
             make=maker,
-            aside=0,
+            aside=0 if stager.keeps else 1,
             prefetch_steps=_DEFAULTS.prefetch_steps,
             budget_bytes=_DEFAULTS.read_ahead_bytes,
             empty=stager.empty,
+            borrow=stager.keeps,
             warn_after_s=_DEFAULTS.warn_after_s,
         )
         told = {name: repr(value) for name, value in facts.items()}

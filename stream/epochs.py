@@ -26,7 +26,7 @@ from stream.portions import (
     sequence_portions,
     source_batches,
 )
-from stream.receiver import ReceiverOptions
+from stream.receiving import ReceiverOptions
 from stream.schedule import Schedule
 from stream.sharded import ShardDataset, StepSampler
 from stream.sources import BatchSource, PackedSource, RowSource, SequenceSource
@@ -130,21 +130,23 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
     )
     decodes = plan.decodes_on == "ranks"
     # Where the reader decodes, its own collator is the one whose time is accounted for
-    collator = place.collator(plan.decode_threads) if decodes else plan.collator(1)
+    collator = place.collator(plan.decode_threads, stager.empty) if decodes else plan.collator(1)
     maker = Maker(collator, stager, verify=options.verify)
     receiving = ReceiverOptions(
         make=maker,
-        aside=0 if not decodes else 1 if plan.decode_threads == 1 else 2,
-        prefetch_steps=options.prefetch_steps,
+        aside=_makers(plan, stager),
+        # While a helper decodes one batch the next should lie there already: to hand it one takes the GIL several times
+        prefetch_steps=options.prefetch_steps + (place.helper is not None),
         budget_bytes=options.read_ahead_bytes,
         empty=stager.empty,
+        borrow=stager.keeps,
         warn_after_s=options.warn_after_s,
         timeout_s=options.timeout_s,
     )
     if place.exchange is None:
         raise TypeError("a linked plan has an exchange")
     offers = partial(_offers, plan, epoch, position, place)
-    iteration = place.exchange.begin(plan.facts(epoch, position), offers, receiving)
+    iteration = place.exchange.begin(plan.facts(epoch, position), offers, receiving, place.helper)
     ends = (place.settle, maker.close)
     return LinkedPassing(iteration, owner, stager.hand_over, registered=plan.with_accelerator, ends=ends)
 
@@ -220,3 +222,10 @@ def _sampler(plan: Plan, source: RowSource, epoch: int, schedule: Schedule | Non
         raise TypeError("a row source always has a schedule")
     portion = plan.job.portion if plan.mode == "shard" else None
     return StepSampler(_order(plan, source, epoch), schedule, epoch=epoch, rank=portion)
+
+
+def _makers(plan: Plan, stager: Stager) -> int:
+    """Return how many threads make batches on a rank."""
+    if plan.decodes_on != "ranks":
+        return 0 if stager.keeps else 1
+    return 1 if plan.decode_threads == 1 and plan.options.decode_in == "thread" else 2

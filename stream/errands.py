@@ -23,8 +23,9 @@ Memory: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 DecodeJob: TypeAlias = tuple[str, int, int, int]
 """One image: its name in errors, the number of its memory file, the offset and the size of its bytes there."""
-ReadJob: TypeAlias = tuple[str, int, int, int, int]
-"""One read: path, offset in that file, size, number of the memory file to fill, offset in it."""
+ReadJob: TypeAlias = tuple[str, list[tuple[int, int]], int, int]
+"""Ranges (start, end) of a file: its path, the ranges, number of the memory file that they fill one behind the other,
+offset there."""
 
 OWN_INPUT = -1
 """Number of a lane's own input file, for images that lie in ordinary memory."""

@@ -7,6 +7,7 @@ iteration has come, closes too and meets anew.
 An iteration may be ended by a garbage collection, which runs in any thread, also in one of those that have to end.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from functools import partial
 from stream.address import own_address
 from stream.errors import RankError
 from stream.feeder import Feeder
+from stream.filling import Filling
 from stream.heap import Heap
 from stream.inbox import Inbox
 from stream.link import Link
@@ -24,8 +26,10 @@ from stream.meet import host, join
 from stream.offers import StepOffer
 from stream.peers import Peer
 from stream.protocol import Bye, encode
-from stream.receiver import Delivered, Receiver, ReceiverOptions
-from stream.slab import Slab, SlabView
+from stream.receiver import Receiver
+from stream.receiving import Delivered, ReceiverOptions
+from stream.slab import FileReader, Slab
+from stream.slab_view import SlabView
 from stream.wake import Bell
 
 _LAST_WORDS_S = 1.0
@@ -37,6 +41,8 @@ _PATIENCE_S = 5.0
 @dataclass(frozen=True, kw_only=True)
 class ExchangeOptions:
     """`shares[r]` is the portion that rank r gets, `budget_bytes` the shared memory of all ranks together.
+
+    As much again may be lent to them, for batches that are not copied.
 
     `share` broadcasts rank 0's bytes, once for each meeting. On `port` rank 0 listens for ranks on other hosts, 0 is
     any free one; `same_host` False reaches every rank by TCP.
@@ -63,6 +69,7 @@ class Exchange:
         self._live: _Live | None = None
         self._changing = threading.RLock()
         self._stopping: threading.Thread | None = None
+        self._process: int | None = None  # that met the others
 
     @property
     def reached(self) -> dict[int, str]:
@@ -77,10 +84,14 @@ class Exchange:
         return 0 if self._inbox is None else self._inbox.received_bytes
 
     def begin(
-        self, facts: Mapping[str, str], offers: Callable[[], Iterator[StepOffer]], options: ReceiverOptions
+        self,
+        facts: Mapping[str, str],
+        offers: Callable[[], Iterator[StepOffer]],
+        options: ReceiverOptions,
+        reader: FileReader | None = None,
     ) -> "Iteration":
-        """Begin an iteration; nothing starts before its first `take`."""
-        return Iteration(self, facts, offers, options)
+        """Begin an iteration; nothing starts before its first `take`. `reader`, if given, reads local files."""
+        return Iteration(self, facts, offers, options, reader)
 
     def start(self, iteration: "Iteration") -> Receiver:
         """Meet, if that is to be done, and start the threads of an iteration."""
@@ -112,6 +123,9 @@ class Exchange:
 
     def _stop(self, error: BaseException | None, *, close: bool) -> None:
         """End and wait for it, unless this is a thread of ours: none can wait for itself, so another one does."""
+        if self._process not in {None, os.getpid()}:  # a forked child has no part in what goes on
+            self._live, self._inbox, self._peers = None, None, []
+            return
         with self._changing:
             live, self._live = self._live, None
             work = partial(self._stop_now, self._stopping, live, error, close=close)
@@ -152,7 +166,7 @@ class Exchange:
 
     def _meet(self) -> Inbox:
         options = self._options
-        self._iterations = 0
+        self._iterations, self._process = 0, os.getpid()
         if options.rank != 0:
             link = join(options.share, name=options.name, rank=options.rank, same_host=options.same_host)
             self._inbox = Inbox(link, SlabView() if link.kind == "memory" else None)
@@ -171,7 +185,7 @@ class Exchange:
         near, far = local_pair()
         self._peers = [Peer(0, options.shares[0], near, Slab(budget))]
         for rank in range(1, ranks):
-            memory = Slab(budget) if links[rank].kind == "memory" else Heap(budget)
+            memory = Slab(budget, lent_bytes=budget) if links[rank].kind == "memory" else Heap(budget)
             self._peers.append(Peer(rank, options.shares[rank], links[rank], memory))
         self._inbox = Inbox(far, None)
         return self._inbox
@@ -186,8 +200,10 @@ class Iteration:
         facts: Mapping[str, str],
         offers: Callable[[], Iterator[StepOffer]],
         options: ReceiverOptions,
+        reader: FileReader | None = None,
     ) -> None:
         self._exchange, self.facts, self.offers, self.options = exchange, facts, offers, options
+        self.reader = reader
         self._receiver: Receiver | None = None
 
     def take(self) -> Delivered | None:
@@ -228,7 +244,7 @@ class _Feeding:
             iteration=number,
             prefetch_steps=prefetch_steps,
             bell=self._bell,
-            empty=iteration.options.empty,
+            filling=Filling(self._bell.ring, iteration.options.empty, iteration.reader),
         )
         self._thread = threading.Thread(target=self._feeder.run, name="stream-feed", daemon=True)
 

@@ -13,7 +13,6 @@ Invariants:
 dropped by its iteration number; what quick ranks say of the next iteration before that is kept for the next feeder.
 """
 
-import select
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -22,8 +21,8 @@ from stream.carry import Carried, carried
 from stream.errors import LinkError, RankError
 from stream.filling import Filling
 from stream.holdup import Warnings, holdup
+from stream.listening import Listening
 from stream.offers import StepOffer
-from stream.owning import Empty
 from stream.peers import Peer
 from stream.protocol import (
     Again,
@@ -38,7 +37,6 @@ from stream.protocol import (
     Ready,
     Waiting,
     Warn,
-    decode,
 )
 from stream.pump import Pump
 from stream.roll_call import disagreement, missing
@@ -54,7 +52,7 @@ class Feeder:
         offers: Makes the steps once all ranks have begun.
         iteration: Number of the iteration.
         prefetch_steps: See the module.
-        empty: Gives memory for rank 0's own batches.
+        filling: Brings portions into their memory; rings the bell.
         bell: Rung by the source and by who closes.
     """
 
@@ -66,13 +64,12 @@ class Feeder:
         iteration: int,
         prefetch_steps: int,
         bell: Bell,
-        empty: Empty,
+        filling: Filling,
     ) -> None:
         self._peers, self._iteration, self._prefetch = peers, iteration, prefetch_steps
-        self._by_fd: dict[int, Peer] = {}
         self._bell = bell
         self._pump: Pump[StepOffer] = Pump(_made(offers), depth=prefetch_steps, wake=bell.ring)
-        self._filling = Filling(bell.ring, empty)
+        self._filling = filling
         self._steps: deque[Underway] = deque()
         self._held: StepOffer | None = None
         self._next = 0
@@ -84,13 +81,14 @@ class Feeder:
 
     def run(self) -> None:
         """Feed until the iteration is over."""
-        poll = self._poll()
+        listening = Listening(self._peers, self._bell)
         try:
             self._recall()
-            self._feed(poll)
+            self._feed(listening)
         except BaseException as exc:  # noqa: BLE001 - every rank has to hear of it, whatever it is
             self._tell(self._first_open(), carried(exc, rank=0, step=self._first_open()))
         finally:
+            listening.close()
             self._flush()
             self._pump.end()
             self._filling.close()
@@ -106,9 +104,10 @@ class Feeder:
             for message in early:
                 self._on(peer, message)
 
-    def _feed(self, poll: select.poll) -> None:
+    def _feed(self, listening: Listening) -> None:
         while True:
-            self._hear(poll)
+            if not self._hear(listening):
+                self._filling.help()
             if self._again:
                 self._peers[0].say(Again(self._iteration))
                 return
@@ -145,30 +144,17 @@ class Feeder:
             return True
         return False
 
-    def _poll(self) -> select.poll:
-        poll = select.poll()
-        poll.register(self._bell.fileno(), select.POLLIN)
-        for peer in self._peers:
-            for fd in peer.filenos():
-                self._by_fd[fd] = peer
-                poll.register(fd, select.POLLIN)
-        return poll
+    def _hear(self, listening: Listening) -> bool:
+        """Wait until a link or the bell has something, and act on all messages that came.
 
-    def _hear(self, poll: select.poll) -> None:
-        """Wait until a link or the bell has something, and act on all messages that came."""
-        for fd, _ in poll.poll():
-            peer = self._by_fd.get(fd)
-            if peer is None:
-                self._bell.silence()
-                continue
-            try:
-                for frame in peer.link.drain():
-                    self._on(peer, decode(frame.message))
-            except LinkError as exc:
-                for number in peer.filenos():
-                    if self._by_fd.pop(number, None) is not None:
-                        poll.unregister(number)
-                self._on_down(peer, exc)
+        While there is something to copy it waits for nothing; False if nothing came.
+        """
+        for peer, said in listening.hear(wait=not self._filling.has_work):
+            if isinstance(said, LinkError):
+                self._on_down(peer, said)
+            else:
+                self._on(peer, said)
+        return listening.was_woken
 
     def _on(self, peer: Peer, message: Message) -> None:
         if isinstance(message, Bye):
@@ -183,13 +169,15 @@ class Feeder:
     def _on_own(self, peer: Peer, message: Message) -> None:
         """Act on a message of this iteration."""
         if isinstance(message, Ready):
+            peer.returned(message.back, message.worn)
             self._release(peer, message.number)
             self._answered(peer, message.step)
         elif isinstance(message, Failed):
             self._release(peer, message.number)
             self._fail(message.step, message.told)
         elif isinstance(message, Begin):
-            peer.renew()
+            peer.returned((), message.worn)
+            peer.renew(message.kept)
             peer.begun = message
         elif isinstance(message, Leave):
             self._on_leave(peer, message)

@@ -58,7 +58,7 @@ class DecodeHelper:
 
     Args:
         resize: The size that every picture gets, or None for their own sizes.
-        threads: How many images it decodes at once, and how many reads it does at once.
+        threads: How many images it decodes at once.
         max_pixels: As of `decode`.
 
     Raises:
@@ -130,7 +130,9 @@ class DecodeHelper:
         return self._decode(jobs, pieces, empty)
 
     def read(self, jobs: Sequence[ReadJob]) -> None:
-        """Read local files into memory files: (path, offset there, size, number of the memory file, offset) each.
+        """Read local files into memory files: (path, ranges, number of the memory file, offset) each, see `ReadJob`.
+
+        What is read by one call is read in order, by several at once.
 
         Raises:
             FileNotFoundError: The first file in order that cannot be read is not there.

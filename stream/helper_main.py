@@ -5,8 +5,8 @@ Run with the number of a descriptor: the helper's end of the control connection;
 Invariants:
 - the end of the control connection is the end of this process, at once, whatever its threads are doing: the other
   process closed it or is gone;
-- a lane has one thread, which answers each request once; the images and reads of a request are done by the threads of
-  two pools, which all lanes share;
+- a lane has one thread, which answers each request once, and reads what it asks for; its images are decoded by the
+  threads of a pool, which all lanes share;
 - files are mapped once, and stay mapped until they were dropped and the last job with them has ended;
 - only this side makes a lane's output file longer, and never shorter.
 """
@@ -163,7 +163,6 @@ class _Helper:
     def __init__(self, setup: Setup) -> None:
         self._files = _Files()
         self._decode = _Decoder(setup)
-        self._readers = ThreadPoolExecutor(setup.threads, thread_name_prefix="stream-read")
 
     def heard(self, message: Message, fds: list[int]) -> None:
         """Do what a control message says."""
@@ -186,7 +185,8 @@ class _Helper:
                 files = self._files.after(message.after) | {OWN_INPUT: lane.input(message.input_bytes)}
                 return self._decode([(job[0], _image(job, files)) for job in message.jobs], lane)
             files = self._files.after(message.after)
-            _each(self._readers, lambda job: _read(job, files), message.jobs)
+            for job in message.jobs:
+                _read(job, files)
             return Done()
         except Exception as exc:  # noqa: BLE001  # raised again by the one who asked
             return _failed(exc)
@@ -198,9 +198,9 @@ def _image(job: DecodeJob, files: dict[int, Memory]) -> memoryview:
 
 
 def _read(job: ReadJob, files: dict[int, Memory]) -> None:
-    path, start, size, file, offset = job
-    whole = PurePath(path)
-    _folder(str(whole.parent)).read_into(whole.name, _piece(files, file, offset, size, of=path), start=start)
+    path, ranges, file, offset = job
+    whole, size = PurePath(path), sum(end - start for start, end in ranges)
+    _folder(str(whole.parent)).read_ranges_into(whole.name, _piece(files, file, offset, size, of=path), ranges)
 
 
 @lru_cache(maxsize=_FOLDERS)

@@ -3,7 +3,7 @@
 It lives as long as the link, so that memory files announced during an iteration that was left are known to the next.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from stream.frames import Bytes, Frame
 from stream.link import Link
+from stream.loans import Loans
 from stream.local_link import LocalLink
 from stream.protocol import BESIDE, Again, Bye, Message, Portion, body_start, decode
-from stream.slab import SlabView
+from stream.slab_view import SlabView
 
 
 class Arrived:
@@ -23,10 +24,12 @@ class Arrived:
         portion: What the reader said of it.
         thing: The batch, where it never left this process.
         owned: Whether the memory is this portion's alone, so that a batch may be made of views of it.
+        lent: Whether it goes back to the reader once nobody has a view of it.
     """
 
     def __init__(self, portion: Portion, memory: Bytes | None, thing: object, view: SlabView | None) -> None:
-        self.portion, self.thing, self.owned = portion, thing, portion.file == BESIDE
+        self.portion, self.thing, self.lent = portion, thing, portion.lent
+        self.owned = portion.lent or portion.file == BESIDE
         self._memory, self._view = memory, view
 
     @property
@@ -59,7 +62,7 @@ class Inbox:
     """One rank's end of its link. `post` may be called by any thread, the rest by one."""
 
     def __init__(self, link: Link | LocalLink, view: SlabView | None) -> None:
-        self.link, self._view = link, view
+        self.link, self._view, self.loans = link, view, Loans()
         self.received_bytes = 0
         self._early: list[tuple[Message, Frame]] = []
         self.closed_on_purpose = False
@@ -68,6 +71,13 @@ class Inbox:
     def post(self, message: bytes) -> None:
         """Send a message to the reader."""
         self.link.post(message)
+
+    def listen(self, listener: Callable[[], None] | None) -> bool:
+        """Let who posts call `listener`, see `LocalLink.listen`; False where it cannot, since it is another process."""
+        if not isinstance(self.link, LocalLink):
+            return False
+        self.link.listen(listener)
+        return True
 
     def filenos(self) -> list[int]:
         """Return the descriptors that become readable when something came, or the link ended."""
@@ -109,7 +119,7 @@ class Inbox:
         if self._view is None:
             return
         for fd in frame.fds:
-            self._view.add(portion.file, fd)
+            self._view.add(portion.file, fd, lent=portion.lent)
         for file in portion.gone:
             self._view.drop(file)
 
@@ -120,4 +130,6 @@ class Inbox:
         if self._view is None:
             raise TypeError("a portion in shared memory came over a link without it")
         memory: Any = self._view.open(portion.file, portion.offset, portion.size, portion.number)
+        if portion.lent:
+            self.loans.lend(portion.number, memory)
         return Arrived(portion, memory, None, self._view)

@@ -24,6 +24,9 @@ from stream.sockets import SILENCE_S, ours_alone, shut, watch
 
 Bytes = npt.NDArray[np.uint8]
 
+# As plain numbers: to combine members of an enumeration takes longer than the call
+_AT_ONCE = int(socket.MSG_DONTWAIT)
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _FD_SPACE = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
 _CLOSED_HERE = "it was closed on this side"
 _CLOSED_THERE = "the other side has closed it: its process has ended, or its loader was closed"
@@ -129,7 +132,7 @@ class Link:
             while True:
                 while (frame := self._next()) is not None:
                     frames.append(frame)
-                if self._problem is not None or self._emptied or not self._receive(socket.MSG_DONTWAIT):
+                if self._problem is not None or self._emptied or not self._receive(_AT_ONCE):
                     break
             self._emptied = False
             if self._problem is not None and not frames:
@@ -175,7 +178,7 @@ class Link:
         space = self._frames.space()
         try:
             if self.kind == "memory":
-                flags |= socket.MSG_CMSG_CLOEXEC
+                flags |= _CLOSE_ON_EXEC
                 count, rights, _, _ = self._data.recvmsg_into([space], _FD_SPACE, flags)
                 fds = _fds(rights) if rights else fds
             else:

@@ -1,9 +1,12 @@
-"""The link of rank 0 to the reader in its own process: frames pass by reference."""
+"""The link of rank 0 to the reader in its own process: frames pass by reference.
+
+Who listens at an end is called by the thread that posts, so what it does with a frame costs no change of threads.
+"""
 
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -35,6 +38,7 @@ class LocalLink:
         self._other: LocalLink = self
         self._frames: deque[Frame] = deque()
         self._bell = Bell()
+        self._listener: Callable[[], None] | None = None
         self._closed = False
 
     @property
@@ -46,23 +50,21 @@ class LocalLink:
         self, message: bytes, *, payload: Bytes | None = None, fds: Sequence[int] = (), thing: object = None
     ) -> None:
         """Hand a frame to the other end, or drop it once either end is closed. Payload and thing are not copied."""
-        other = self._other
-        with self._state:
-            if self._closed or other._closed:  # noqa: SLF001 - the two ends are one object in two hands
-                return
-            other._frames.append(Frame(message, payload, [os.dup(fd) for fd in fds], thing))  # noqa: SLF001
-            self._state.notify_all()
-            other._bell.ring()  # noqa: SLF001
+        self._post([Frame(message, payload, [os.dup(fd) for fd in fds], thing)])
 
     def post_all(self, messages: Sequence[bytes]) -> None:
         """Hand messages to the other end at once, or drop them once either end is closed."""
-        other = self._other
+        self._post([Frame(message, None, []) for message in messages])
+
+    def listen(self, listener: Callable[[], None] | None) -> None:
+        """Let `listener` be called, in any thread, when `drain` has something to tell; None: only the descriptor tells.
+
+        It is not called for what is there already, and may still be called for a moment after it was replaced.
+        """
         with self._state:
-            if self._closed or other._closed:  # noqa: SLF001 - as in `post`
-                return
-            other._frames.extend(Frame(message, None, []) for message in messages)  # noqa: SLF001
-            self._state.notify_all()
-            other._bell.ring()  # noqa: SLF001
+            self._listener = listener
+            if self._frames or self._is_down():
+                self._bell.ring()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for nothing: what was posted is there."""
@@ -108,19 +110,42 @@ class LocalLink:
         """End the link; who takes gets a LinkError at once, at the other end after the frames that came. Idempotent."""
         with self._state:
             self._closed = True
-            for frame in self._frames:
-                for fd in frame.fds:
-                    os.close(fd)
+            _drop(self._frames)
             self._frames.clear()
-            self._other._bell.ring()  # noqa: SLF001 - as above
             self._bell.close()
             self._state.notify_all()
+        self._other._wake()  # noqa: SLF001 - the two ends are one object in two hands
+
+    def _post(self, frames: list[Frame]) -> None:
+        other = self._other
+        with self._state:
+            if not (self._closed or other._closed):  # noqa: SLF001 - as above
+                other._frames.extend(frames)  # noqa: SLF001
+                self._state.notify_all()
+                frames = []
+        if frames:
+            _drop(frames)
+        else:
+            other._wake()  # noqa: SLF001
+
+    def _wake(self) -> None:
+        listener = self._listener
+        if listener is None:
+            self._bell.ring()
+        else:
+            listener()
 
     def _is_down(self) -> bool:
         return self._closed or self._other._closed  # noqa: SLF001 - as above
 
     def _down(self) -> LinkError:
         return LinkError(self.peer, "it was closed on this side" if self._closed else "the other side has closed it")
+
+
+def _drop(frames: Iterable[Frame]) -> None:
+    for frame in frames:
+        for fd in frame.fds:
+            os.close(fd)
 
 
 def local_pair(rank: int = 0) -> tuple[LocalLink, LocalLink]:

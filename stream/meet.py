@@ -29,7 +29,7 @@ from stream.handshake import (
     read_invitation,
 )
 from stream.link import Link
-from stream.memory_file import create, map_readable, map_writable
+from stream.memory_file import create, map_foreign, map_writable
 from stream.reception import Reception
 from stream.sockets import ours_alone
 
@@ -165,7 +165,7 @@ def _sees_token(sock: socket.socket, token: bytes) -> bool:
     try:
         if data != PAGE or not fds:
             return False
-        with closing(map_readable(fds[0])) as page:
+        with closing(map_foreign(fds[0], writable=False)) as page:
             return is_same(page[: len(token)], token)
     except SlabError:
         return False

@@ -9,6 +9,7 @@ middle of a step nor a lack of memory comes as a surprise.
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 
 from stream.errors import SlabError
 
@@ -46,8 +47,8 @@ def map_writable(fd: int) -> mmap.mmap:
     return _mapped(fd, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def map_readable(fd: int) -> mmap.mmap:
-    """Return a read-only mapping of another process's memory file. The descriptor stays the caller's.
+def map_foreign(fd: int, *, writable: bool) -> mmap.mmap:
+    """Return a mapping of another process's memory file. The descriptor stays the caller's.
 
     Raises:
         SlabError: it is no memory file, it is not sealed, or the system refuses.
@@ -59,7 +60,7 @@ def map_readable(fd: int) -> mmap.mmap:
     if seals & _SEALS != _SEALS:
         problem = f"its size is not sealed (seals {seals:#x}), so reading it could kill this process; it was not mapped"
         raise SlabError("memory file from another process", problem)
-    return _mapped(fd, mmap.PROT_READ)
+    return _mapped(fd, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
 
 
 def _machine_bytes() -> int:
@@ -79,7 +80,7 @@ def _close(fd: int) -> None:
 
 
 class MemoryFile:
-    """A memory file that this process writes.
+    """A memory file of this process.
 
     Attributes:
         number: What both sides call it.
@@ -87,12 +88,15 @@ class MemoryFile:
         fd: Its descriptor; -1 once closed.
         map: Its writable mapping.
         known: Whether the other side has got the descriptor.
+        alias: What a helper process calls it, once it was told of it.
     """
 
-    __slots__ = ("fd", "known", "map", "number", "size")
+    __slots__ = ("_forget", "alias", "fd", "known", "map", "number", "size")
 
     def __init__(self, number: int, size: int) -> None:
         self.number, self.size, self.known = number, size, False
+        self.alias: int | None = None
+        self._forget: Callable[[int], object] | None = None
         self.fd = create(size)
         try:
             self.map = map_writable(self.fd)
@@ -100,7 +104,16 @@ class MemoryFile:
             os.close(self.fd)
             raise
 
+    def share(self, add: Callable[[int], int], forget: Callable[[int], object]) -> int:
+        """Return its `alias`: what `add` returned for its descriptor when it was first asked; `close` forgets it."""
+        if self.alias is None:
+            self.alias, self._forget = add(self.fd), forget
+        return self.alias
+
     def close(self) -> None:
         """Give the memory back once no array of it lives: who still fills one writes where nobody looks. Idempotent."""
         fd, self.fd = self.fd, -1
         _close(fd)
+        forget, self._forget = self._forget, None
+        if forget is not None and self.alias is not None:
+            forget(self.alias)

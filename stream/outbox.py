@@ -21,7 +21,7 @@ from stream.sockets import shut
 
 Bytes = npt.NDArray[np.uint8]
 
-_NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 class _Parcel:

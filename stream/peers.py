@@ -1,5 +1,7 @@
 """The reader's view of one rank: its link, the memory that its portions travel in, and how far it has come."""
 
+from collections.abc import Collection
+
 from stream.heap import Heap
 from stream.link import Link
 from stream.local_link import LocalLink
@@ -38,18 +40,24 @@ class Peer:
         watch = self.link.watch_fileno()
         return [self.link.fileno()] if watch is None else [self.link.fileno(), watch]
 
-    def renew(self) -> None:
-        """Forget the former iteration; the rank has said that it uses none of its spans any more."""
-        for number in list(self._held):
+    def renew(self, kept: Collection[int]) -> None:
+        """Forget the former iteration; the rank has said that of its spans it uses but those that it has `kept`.
+
+        What is worn has to be told before, see `returned`.
+        """
+        for number in self._held.difference(kept):
             self.release(number)
 
     def forget(self) -> None:
         """Make ready for the Begin of the next iteration."""
         self.begun, self.left, self.done = None, None, False
 
-    def allocate(self, size: int) -> Span | None:
-        """Return memory for a portion of so many bytes, None while there is no room."""
-        span = self.memory.allocate(size)
+    def allocate(self, size: int, *, lend: bool = False) -> Span | None:
+        """Return memory for a portion of so many bytes, None while there is no room; with `lend` lent, if it may be."""
+        if lend and isinstance(self.memory, Slab) and self.begun is not None and self.begun.borrows:
+            span = self.memory.allocate(size, lend=True)
+        else:
+            span = self.memory.allocate(size)
         if span is not None:
             self._held.add(span.number)
         return span
@@ -63,6 +71,15 @@ class Peer:
         if number in self._held:
             self._held.remove(number)
             self.memory.release(number)
+
+    def returned(self, back: Collection[int], worn: Collection[int]) -> None:
+        """Take back what was lent; what is `worn` is not used again."""
+        for number in back:
+            self.release(number)
+        for number in self._held.intersection(worn):
+            self._held.remove(number)
+            if isinstance(self.memory, Slab):
+                self.memory.release(number, again=False)
 
     def say(self, message: Message) -> None:
         """Send a message with the next `flush`."""

@@ -12,6 +12,7 @@ from stream.decode import MAX_PIXELS
 from stream.errors import OptionError
 from stream.job import Job
 from stream.options import BatchSpec, DecodeOn, Mode, StreamOptions, check_combination
+from stream.owning import Empty, new_memory
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
 from stream.sources import BatchSource, PackedSource, RowSource, SequenceSource, shares_out
@@ -254,7 +255,10 @@ class Plan:
         """Pixels above which an image is refused."""
         return self.options.max_pixels or MAX_PIXELS
 
-    def collator(self, threads: int, helper: Decoder | None = None) -> Collator:
-        """Return what makes batches of rows: in so many threads, or with their images decoded by a helper process."""
+    def collator(self, threads: int, helper: Decoder | None = None, *, empty: Empty = new_memory) -> Collator:
+        """Return what makes batches of rows: in so many threads, or with their images decoded by a helper process.
+
+        `empty` gives the memory of the images.
+        """
         options = CollateOptions(self.resize, threads, self.max_pixels, self.collate, self.options.same_rows)
-        return Collator(options, helper)
+        return Collator(options, helper, empty=empty)

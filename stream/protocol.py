@@ -1,6 +1,7 @@
 """What reader and ranks say to each other over a link: small msgpack messages, a portion's bytes beside them.
 
-A rank says Begin, then for each portion Ready (which gives its span back) or Failed, and Leave when its iteration ends.
+A rank says Begin, then for each portion Ready (which gives its span back, unless it was lent) or Failed, and Leave when
+its iteration ends.
 The reader says Portion, and when every rank has answered Commit, or else one Fault. All carry the number of the
 iteration, so what is left of an earlier one is told apart and dropped.
 """
@@ -19,22 +20,35 @@ BESIDE, LENT = -1, -2
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A rank begins an iteration. `facts` must be equal on all ranks: names of options to their values, in words."""
+    """A rank begins an iteration. `facts` must be equal on all ranks: names of options to their values, in words.
+
+    `borrows`: batches may be laid over spans that are lent. `kept` are spans that were lent before and are still in
+    use, `worn` as in `Ready`; it uses no other span any more.
+    """
 
     iteration: int
     facts: dict[str, str]
+    borrows: bool = False
+    kept: list[int] = []
+    worn: list[int] = []
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A rank has its batch of a step, and needs span `number` no longer."""
+    """A rank has its batch of a step, and needs span `number` no longer.
+
+    A `number` below 0: it was lent, and lies under the batch. Of those that were lent before, `back` are in use no
+    longer; neither are `worn`, but a process that was forked meanwhile may see them, so they must not be used again.
+    """
 
     iteration: int
     step: int
     number: int
+    back: list[int] = []
+    worn: list[int] = []
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A rank could not make its batch of a step."""
+    """A rank could not make its batch of a step; `number` as in `Ready`."""
 
     iteration: int
     step: int
@@ -73,7 +87,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
     `file` is the memory file that holds the span at `offset`; BESIDE: the bytes came with this message and are the
     rank's; LENT: they lie in this process, and Ready gives them back. `size` counts all bytes of the span. `gone` are
-    memory files that the rank may unmap. `last`: the rank gets no step after this one.
+    memory files that the rank may unmap. `last`: the rank gets no step after this one. `lent`: see `Ready`.
     """
 
     iteration: int
@@ -88,6 +102,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag=8):
     last: bool
     position: int
     gone: list[int]
+    lent: bool = False
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag=9):

@@ -1,10 +1,13 @@
 """The rank's side of an iteration: a thread takes portions, makes batches, and `take` hands out committed steps.
 
+Beside the reader, in its process, no thread is needed: the feeder's brings what there is to take.
+
 Invariants:
 - a step is handed out only after its Commit, in order, and only after every step before it;
 - at most `prefetch_steps` batches are made ahead of the training loop, and no further one is begun while those that
   are there hold `budget_bytes` or more;
-- a span is read before its Ready is sent, never after, and its generation is compared before and after;
+- a span that is not lent is read before its Ready is sent, never after, and its generation is compared before and
+  after;
 - every iteration ends in one way for all ranks: after the last step, or with the reader's Fault, or because the link
   is down.
 
@@ -15,16 +18,14 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
+from stream.aside import Aside
 from stream.carry import Carried, carried, raised
 from stream.errors import LinkError, RankError, WaitError
 from stream.forks import working
 from stream.inbox import Arrived, Inbox
-from stream.owning import Empty, new_memory
 from stream.protocol import (
     Again,
     Begin,
@@ -40,33 +41,9 @@ from stream.protocol import (
     Warn,
     encode,
 )
+from stream.receiving import Delivered, ReceiverOptions
 from stream.stacks import all_stacks
 from stream.wake import Bell
-
-
-class Delivered(NamedTuple):
-    """One step as this rank gets it. `position` is that after the step, `real_rows` counts the whole step's rows."""
-
-    batch: Any
-    real_rows: int
-    last: bool
-    position: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReceiverOptions:
-    """`make` turns a portion into a batch and its bytes; `aside` says in how many threads beside the receiving one.
-
-    `empty` gives memory for batches that are copied. Times are in seconds; `timeout_s` None waits for ever.
-    """
-
-    make: Callable[[Arrived], tuple[Any, int]]
-    aside: int
-    prefetch_steps: int
-    budget_bytes: int
-    empty: Empty = new_memory
-    warn_after_s: float = 30.0
-    timeout_s: float | None = None
 
 
 class Receiver:
@@ -89,8 +66,10 @@ class Receiver:
         self._down: LinkError | None = None
         self._causes: dict[int, BaseException] = {}
         self._closed = False
-        self._pool = ThreadPoolExecutor(options.aside, thread_name_prefix="stream-make") if options.aside else None
-        self._thread = threading.Thread(target=self._run, name="stream-receive", daemon=True)
+        self._pool = Aside(self._make_aside, options.aside, name="stream-make") if options.aside else None
+        self._thread: threading.Thread | None = None
+        self._turn = threading.RLock()  # held by the thread that acts where no thread of its own does
+        self._is_called = False
 
     @property
     def is_stale(self) -> bool:
@@ -100,8 +79,16 @@ class Receiver:
 
     def start(self) -> None:
         """Say Begin and start to receive."""
-        self._inbox.post(encode(Begin(self._iteration, self._facts)))
-        self._thread.start()
+        loans = self._inbox.loans
+        worn = loans.returned().worn  # what else is not kept is back
+        begin = Begin(self._iteration, self._facts, self._options.borrow, loans.out(), worn)
+        self._inbox.post(encode(begin))
+        self._is_called = self._inbox.listen(self._act)
+        if self._is_called:
+            self._act()  # on what came early, during the former iteration
+        else:
+            self._thread = threading.Thread(target=self._run, name="stream-receive", daemon=True)
+            self._thread.start()
 
     def take(self) -> Delivered | None:
         """Wait for the next step; None after the last one.
@@ -122,7 +109,7 @@ class Receiver:
                 self._taken += 1
         if step < self._committed:
             if self._waiting:
-                self._bell.ring()  # there is room for another batch
+                self._go_on()  # there is room for another batch
             return Delivered(batch, portion.real_rows, portion.last, portion.position)
         raise self._failure(step)
 
@@ -136,21 +123,33 @@ class Receiver:
             if self._closed:
                 return
             self._closed = True
-        if self._thread.ident is not None:
+        if self._is_called or self._thread is not None:
             if not self._is_over():  # also if receiving failed: the link may well be up, and the others wait
                 told = None if error is None else carried(error, rank=self._rank, step=self._taken)
                 self._inbox.post(encode(Leave(self._iteration, self._taken, told)))
-            self._bell.ring()
-            self._thread.join()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._stop()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
         self._bell.close()
         self._waiting.clear()
         self._made.clear()
 
+    def _stop(self) -> None:
+        """Wait until nobody takes anything from the link any more."""
+        if self._thread is None:
+            self._inbox.listen(None)
+            with self._turn:
+                pass
+        else:
+            self._bell.ring()
+            self._thread.join()
+
     def _wait_for(self, step: int) -> None:
-        options, since, warned = self._options, time.monotonic(), False
         with self._state:
+            if self._is_decided(step):
+                return
+            options, since, warned = self._options, time.monotonic(), False
             while not self._state.wait_for(lambda: self._is_decided(step), self._pause(since, warned=warned)):
                 waited = time.monotonic() - since
                 if options.timeout_s is not None and waited >= options.timeout_s:
@@ -202,6 +201,28 @@ class Receiver:
         except BaseException as exc:  # noqa: BLE001 - a fault of ours must not leave the training loop waiting
             self._end_by(LinkError(0, f"receiving failed: {exc!r}"))
 
+    def _act(self) -> None:
+        """Do what there is to do, in the thread of who brought it or made room for it."""
+        with self._turn:
+            if self._closed or self._down is not None or self._is_over():
+                return
+            try:
+                self._hear()
+                self._make_next()
+            except LinkError as exc:
+                self._end_by(exc)
+            except Exception as exc:  # noqa: BLE001 - as in `_run`
+                self._end_by(LinkError(0, f"receiving failed: {exc!r}"))
+            except BaseException as exc:  # of a signal, which is the training loop's own to handle
+                self._end_by(LinkError(0, f"receiving was interrupted: {exc!r}"))
+                raise
+
+    def _go_on(self) -> None:
+        if self._is_called:
+            self._act()
+        else:
+            self._bell.ring()
+
     def _end_by(self, error: LinkError) -> None:
         with self._state:
             self._down = error
@@ -214,7 +235,8 @@ class Receiver:
         for message, arrived in self._inbox.take(self._iteration):
             with self._state:
                 self._on(message, arrived)
-                self._state.notify_all()
+                if not isinstance(message, Portion):
+                    self._state.notify_all()
 
     def _on(self, message: Message, arrived: Arrived | None) -> None:
         if isinstance(message, Portion) and arrived is not None:
@@ -234,12 +256,12 @@ class Receiver:
         """Begin the batches for which there is room."""
         while self._waiting and self._has_room():
             arrived = self._waiting.popleft()
-            if self._pool is None or arrived.portion.kind != "rows":
+            if self._pool is None:
                 self._make(arrived)
             else:
                 with self._state:
                     self._making += 1
-                self._pool.submit(self._make_aside, arrived)
+                self._pool.put(arrived)
 
     def _has_room(self) -> bool:
         with self._state:
@@ -250,22 +272,29 @@ class Receiver:
     def _make_aside(self, arrived: Arrived) -> None:
         with working():
             self._make(arrived, aside=1)
-        self._bell.ring()
+        self._go_on()
 
     def _make(self, arrived: Arrived, aside: int = 0) -> None:
         portion = arrived.portion
+        number = -1 if arrived.lent else portion.number
         try:
             batch, size = self._options.make(arrived)
             arrived.check()
-        except BaseException as exc:  # noqa: BLE001 - every rank raises it
+        except BaseException as exc:
+            if not isinstance(exc, Exception) and not aside and _is_main_thread():
+                raise  # of a signal that came to the training loop's own thread
             told = carried(exc, rank=self._rank, step=portion.step)
             self._causes[portion.step] = exc
-            answer: Failed | Ready = Failed(self._iteration, portion.step, portion.number, told)
+            answer: Failed | Ready = Failed(self._iteration, portion.step, number, told)
         else:
-            answer = Ready(self._iteration, portion.step, portion.number)
+            answer = Ready(self._iteration, portion.step, number, *self._inbox.loans.returned())
             with self._state:
                 self._made[portion.step] = (portion, batch, size)
         with self._state:
             self._making -= aside
         arrived.release()
         self._inbox.post(encode(answer))
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

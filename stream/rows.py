@@ -60,6 +60,11 @@ class RowsPlan:
     _reader: DatasetReader
     _plan: DatasetPlan
 
+    @property
+    def reads(self) -> list[tuple[str, list[tuple[int, int]]]] | None:
+        """(Path, ranges (start, end)) of local files whose bytes, one behind the other, are the portion; else None."""
+        return self._reader.local_reads(self._plan)
+
     def fill(self, memory: NDArray[np.uint8]) -> None:
         """Read the portion into `memory`: uint8 ``[size]``, writable, C-contiguous.
 
@@ -71,6 +76,10 @@ class RowsPlan:
             StoreError, FileNotFoundError: A shard cannot be read; the memory may be filled in part.
         """
         self._reader.fill(self._plan, memory.data, copy=_copy)
+
+    def fill_at_once(self, memory: NDArray[np.uint8]) -> bool:
+        """As `fill`, but only if that waits for no disk and no network; False, and `memory` in part filled, if not."""
+        return self._reader.fill_at_once(self._plan, memory.data)
 
 
 def plan_rows(source: PackedSource, slots: Sequence[Slot], *, epoch: int) -> RowsPlan:

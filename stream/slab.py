@@ -1,10 +1,12 @@
-"""Shared memory of one host: the reader's side and the rank's side of the bytes between them.
+"""Shared memory of one host, the reader's side; slab_view.py is the rank's side.
 
 Invariants:
-- the reader alone writes, the rank alone reads;
-- no two spans that are held overlap, and all files together never exceed the budget, unless a single portion does:
-  it travels alone, since it could not travel otherwise;
-- with nothing held every size can be allocated, so a reader that waits for spans to come back always gets on;
+- the reader alone writes, itself or by its helper process, and the rank alone reads; but a span that is lent is the
+  rank's until it gives it back, and has a file of its own, see lent_files.py;
+- no two spans that are held overlap, and all other files together never exceed the budget, unless a single portion
+  does: it travels alone, since it could not travel otherwise;
+- with nothing held but what is lent every size can be allocated, so a reader that waits for spans to come back always
+  gets on;
 - each span has a head in its file: its number and a mark made of it. The number is wiped when the span is released,
   before its bytes are used again. Who reads a span compares the head before and after, so bytes of a recycled span
   are never taken for those of the old one.
@@ -14,32 +16,43 @@ spans keep coming and the ring is empty, a larger ring takes its place. Where th
 own, a large span lies in the ring after all.
 """
 
-import os
-import struct
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream.errors import SlabError
-from stream.memory_file import MemoryFile, map_readable
+from stream.lent_files import LentFiles
+from stream.memory_file import MemoryFile
 from stream.ring import Ring
-
-if TYPE_CHECKING:
-    from mmap import mmap
+from stream.stamps import HEAD, stamp, wipe
 
 Bytes = npt.NDArray[np.uint8]
 
-HEAD = 64
-"""Bytes before each span, and the alignment of spans."""
+Ranges: TypeAlias = list[tuple[int, int]]
+
+
+class FileReader(Protocol):
+    """Reads local files into memory files, in a process of its own: `helper.DecodeHelper`."""
+
+    def add_file(self, fd: int, *, writable: bool) -> int:
+        """Share a memory file with it; its number there."""
+
+    def drop_file(self, number: int) -> None:
+        """Let it unmap a memory file."""
+
+    def read(self, jobs: Sequence[tuple[str, Ranges, int, int]]) -> None:
+        """Read (path, ranges, number of the memory file, offset in it) each, and wait for it. Thread-safe."""
+
+
 _LEAST_RING = 1 << 20
 _SPANS_A_RING = 8
 _LARGE = 4
 """A span above this part of its ring (one over this number) is large."""
 _LATELY = 8
 """Two large spans among so many count as: they keep coming."""
-_STAMP = struct.Struct("<QQ")
-_MARK = 0x9D3A_5C17_E26B_84F1
 
 
 class Span:
@@ -51,14 +64,28 @@ class Span:
         offset: Where `memory` starts in the file, in bytes.
         size: Bytes of `memory`.
         memory: uint8 `[size]`, writable, aligned to 64 bytes; for the holder of the span until its release.
+        lent: Whether the rank may keep it as its own for as long as it likes.
     """
 
-    __slots__ = ("_file", "file", "memory", "number", "offset", "size")
+    __slots__ = ("_file", "file", "lent", "memory", "number", "offset", "size")
 
-    def __init__(self, number: int, memory: Bytes, file: MemoryFile | None = None, offset: int = 0) -> None:
+    def __init__(
+        self, number: int, memory: Bytes, file: MemoryFile | None = None, offset: int = 0, *, lent: bool = False
+    ) -> None:
+        self.lent = lent
         self.number, self.memory, self.offset, self.size = number, memory, offset, len(memory)
         self.file = -1 if file is None else file.number
         self._file = file
+
+    def shared(self, reader: FileReader) -> int | None:
+        """Return what a process that fills memory files calls that of this span; None where the memory is not shared.
+
+        Raises:
+            StreamError: the process is gone.
+        """
+        if self._file is None:
+            return None
+        return self._file.share(partial(reader.add_file, writable=True), reader.drop_file)
 
     @property
     def new_fd(self) -> int | None:
@@ -70,11 +97,13 @@ class Slab:
     """The reader's side of one rank's shared memory. For one thread; the memory of a span for whoever fills it.
 
     Args:
-        budget_bytes: What all files together may take.
+        budget_bytes: What all files together may take, beside those that are lent.
+        lent_bytes: What those may take that are lent or wait to be.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, lent_bytes: int = 0) -> None:
         self._budget = budget_bytes
+        self._lent = LentFiles(lent_bytes, self._new_file, self._drop_file)
         self._files: dict[int, MemoryFile] = {}
         self._ring: tuple[MemoryFile, Ring] | None = None
         self._ring_size = 0
@@ -86,12 +115,19 @@ class Slab:
         self._next_file = 0
         self._closed = False
         self.held_bytes = 0
-        """Bytes of the spans that are held, with their heads."""
+        """Bytes of the spans that are held, with their heads, beside those that are lent."""
         self.file_bytes = 0
-        """Bytes of all files."""
+        """Bytes of all files, beside those that are lent or wait to be."""
 
-    def allocate(self, size: int) -> Span | None:
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of the files that are lent or wait to be."""
+        return self._lent.file_bytes
+
+    def allocate(self, size: int, *, lend: bool = False) -> Span | None:
         """Return memory for `size` bytes (0 or more), None while there is no room: some span must be released first.
+
+        With `lend` it is lent where that is worth while and there is memory for it, see `Span.lent`.
 
         Raises:
             SlabError: the system gives no memory, or the slab is closed.
@@ -99,15 +135,17 @@ class Slab:
         if self._closed:
             raise SlabError("shared memory", "it was closed; a new iteration opens a new one")
         need = _padded(size)
-        placed = self._place(need)
+        lent = self._lent.take(need) if lend else None
+        placed = self._place(need) if lent is None else (lent, 0)
         if placed is None:
             return None
         file, start = placed
         number, self._next_span = self._next_span, self._next_span + 1
-        _STAMP.pack_into(file.map, start, number, number ^ _MARK)
+        stamp(file.map, start, number)
         self._spans[number] = (file, start)
-        self.held_bytes += need
-        return Span(number, np.frombuffer(file.map, np.uint8, size, start + HEAD), file, start + HEAD)
+        self.held_bytes += need if lent is None else 0
+        memory = np.frombuffer(file.map, np.uint8, size, start + HEAD)
+        return Span(number, memory, file, start + HEAD, lent=lent is not None)
 
     def sent(self, number: int) -> None:
         """Tell that a span was sent with its `new_fd`: from now on the rank knows the file.
@@ -117,15 +155,20 @@ class Slab:
         """
         self._spans[number][0].known = True
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, *, again: bool = True) -> None:
         """Take a span back, in any order. Its memory must not be touched any more.
+
+        One that was lent must also not be used `again` if somebody may still look at it.
 
         Raises:
             KeyError: no such span is held.
         """
         file, start = self._spans.pop(number)
-        _STAMP.pack_into(file.map, start, 0, 0)
-        if self._ring is not None and file is self._ring[0]:
+        if again:
+            wipe(file.map, start)
+        if file in self._lent:
+            self._lent.give(file, again=again)
+        elif self._ring is not None and file is self._ring[0]:
             self.held_bytes -= self._ring[1].give(start)
         else:
             self.held_bytes -= file.size
@@ -144,10 +187,11 @@ class Slab:
         """Give all memory back. Idempotent. What a rank has mapped lives until it unmaps it."""
         self._closed = True
         self._spans.clear()
+        self._lent.close()
         self._ring = None
         for file in list(self._files.values()):
-            self._drop(file)
-        self.held_bytes = 0
+            self._drop_file(file)
+        self.held_bytes = self.file_bytes = 0
 
     def _place(self, need: int) -> tuple[MemoryFile, int] | None:
         """Find room for a span with its head: its file, and where it starts."""
@@ -167,7 +211,7 @@ class Slab:
         return placed
 
     def _alone(self, need: int) -> tuple[MemoryFile, int] | None:
-        if self._spans:
+        if len(self._spans) > len(self._lent):
             return None
         self._drop_ring()
         return self._open(need), 0
@@ -212,78 +256,25 @@ class Slab:
             self._drop(file)
 
     def _open(self, size: int) -> MemoryFile:
-        number, self._next_file = self._next_file, self._next_file + 1
-        file = self._files[number] = MemoryFile(number, size)
+        file = self._new_file(size)
         self.file_bytes += size
         return file
 
     def _drop(self, file: MemoryFile) -> None:
-        del self._files[file.number]
         self.file_bytes -= file.size
+        self._drop_file(file)
+
+    def _new_file(self, size: int) -> MemoryFile:
+        number, self._next_file = self._next_file, self._next_file + 1
+        file = self._files[number] = MemoryFile(number, size)
+        return file
+
+    def _drop_file(self, file: MemoryFile) -> None:
+        del self._files[file.number]
         if file.known:
             self._dropped.append(file.number)
         file.close()
 
 
-class SlabView:
-    """The rank's side: read-only mappings of the reader's memory files, by their numbers."""
-
-    def __init__(self) -> None:
-        self._maps: dict[int, mmap] = {}
-
-    def add(self, file: int, fd: int) -> None:
-        """Map a file and close its descriptor. A file that is mapped already stays as it is.
-
-        Raises:
-            SlabError: it is no memory file, or its size is not sealed.
-        """
-        try:
-            if file not in self._maps:
-                self._maps[file] = map_readable(fd)
-        finally:
-            os.close(fd)
-
-    def open(self, file: int, offset: int, size: int, number: int) -> Bytes:
-        """Return the memory of span `number`: uint8 `[size]`, read-only.
-
-        It stays mapped while an array of it lives, but its bytes are the span's only until the reader gets it back.
-
-        Raises:
-            SlabError: no such file, no such place in it, or another span lies there.
-        """
-        self.check(file, offset, number)
-        if not 0 <= size <= len(self._maps[file]) - offset:
-            raise SlabError(_where(file, offset), f"{size} bytes go beyond the end of the file")
-        return np.frombuffer(self._maps[file], np.uint8, size, offset)
-
-    def check(self, file: int, offset: int, number: int) -> None:
-        """Make sure that span `number` still lies there.
-
-        Raises:
-            SlabError: it does not.
-        """
-        mapped = self._maps.get(file)
-        if mapped is None or not HEAD <= offset <= len(mapped):
-            raise SlabError(
-                _where(file, offset), "the rank has no such memory; the two sides do not understand each other"
-            )
-        stamp = _STAMP.unpack_from(mapped, offset - HEAD)
-        if stamp != (number, number ^ _MARK):
-            problem = f"expected span {number}, found {stamp[0]}: it was used again too early; its bytes were not used"
-            raise SlabError(_where(file, offset), problem)
-
-    def drop(self, file: int) -> None:
-        """Unmap a file, once no array of it lives. One that is not mapped is none's loss."""
-        self._maps.pop(file, None)
-
-    def close(self) -> None:
-        """Unmap all files. Idempotent."""
-        self._maps.clear()
-
-
 def _padded(size: int) -> int:
     return HEAD + size + -size % HEAD
-
-
-def _where(file: int, offset: int) -> str:
-    return f"memory file {file}, byte {offset}"

@@ -97,6 +97,7 @@ class Stager:
     Attributes:
         active: Whether batches are copied on a stream of their own.
         pinned: Whether `empty` gives pinned memory.
+        keeps: Whether batches stay in the memory that they came in, as they do on the CPU.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Stager:
         self._unpinned = unpinned or _torch_empty
         self._lock = threading.Lock()
         self.active = ops is not None
+        self.keeps = ops is None and device.type == "cpu"
         self.pinned = ops is not None and pin
 
     def empty(self, nbytes: int) -> torch.Tensor:
@@ -156,9 +158,9 @@ class Stager:
 
         Accelerate numbers its CPU ranks ("cpu:1"), and torch would copy from "cpu" to that.
         """
-        if tensor.device.type != self._device.type:
-            return False
-        return self._device.type == "cpu" or self._device.index in {None, tensor.device.index}
+        if self._device.type == "cpu":
+            return tensor.is_cpu
+        return tensor.device.type == self._device.type and self._device.index in {None, tensor.device.index}
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._ops is None:

@@ -11,14 +11,19 @@ from stream.offers import Offer, StepOffer
 from stream.owning import Empty
 from stream.peers import Peer
 from stream.protocol import LENT, Kind, Portion, body_start
-from stream.slab import Span
+from stream.slab import Bytes, FileReader, Span
 
 
 class Load(NamedTuple):
-    """What brings one portion of so many bytes into its span; `slow` if it reads."""
+    """What brings one portion of so many bytes into its span.
+
+    `at_once` does so if it waits for nothing, and tells whether it did; None: there is no such way. `waits`: `fill`
+    may have to wait.
+    """
 
     fill: Callable[[], None]
-    slow: bool
+    at_once: Callable[[], bool] | None
+    waits: bool
     size: int
 
 
@@ -67,7 +72,8 @@ class Underway:
             if peer.rank == 0 and portion.kind == "batch":
                 lots[peer.rank] = _Lot(portion, None)  # it is here already
                 continue
-            span = peer.allocate(body_start(len(portion.header)) + portion.size)
+            size = body_start(len(portion.header)) + portion.size
+            span = peer.allocate(size, lend=portion.kind == "batch")
             if span is None:
                 for rank, lot in lots.items():
                     if lot.span is not None:
@@ -76,16 +82,12 @@ class Underway:
             lots[peer.rank] = _Lot(portion, span)
         return cls(number, offer, lots)
 
-    def loads(self, empty: Empty) -> list[Load]:
-        """Return what has to be done before the step can be sent; `empty` gives memory for what stays here."""
-        return [
-            Load(
-                partial(lot.own, empty) if lot.span is None else partial(_fill, lot.offer, lot.span),
-                lot.offer.slow,
-                lot.offer.size,
-            )
-            for lot in self._lots.values()
-        ]
+    def loads(self, empty: Empty, reader: FileReader | None = None) -> list[Load]:
+        """Return what has to be done before the step can be sent.
+
+        `empty` gives memory for what stays here; `reader`, if given, reads what it can.
+        """
+        return [_load(lot, empty, reader) for lot in self._lots.values()]
 
     def loaded(self, error: BaseException | None) -> None:
         """Note that one portion is there, or could not be read."""
@@ -111,14 +113,46 @@ class Underway:
                 last=self.offer.last[peer.share],
                 position=self.offer.position_after,
                 gone=peer.memory.dropped(),
+                lent=span is not None and span.lent,
             )
             peer.hand(portion, span, lot.batch)
         self.sent = True
 
 
+def _load(lot: _Lot, empty: Empty, reader: FileReader | None) -> Load:
+    offer, span = lot.offer, lot.span
+    if span is None:
+        return Load(partial(lot.own, empty), None, waits=False, size=offer.size)
+    number = None if reader is None or offer.reads is None else span.shared(reader)
+    if reader is not None and number is not None:
+        return Load(partial(_fill_by, reader, offer, span, number), None, waits=True, size=offer.size)
+    at_once = partial(_fill_at_once, offer, span) if offer.slow else None
+    return Load(partial(_fill, offer, span), at_once, offer.slow, offer.size)
+
+
+def _fill_by(reader: FileReader, offer: Offer, span: Span, number: int) -> None:
+    """Let another process read the body into its place."""
+    _body(offer, span)
+    at, jobs = span.offset + body_start(len(offer.header)), []
+    for path, ranges in offer.reads or []:
+        jobs.append((path, ranges, number, at))
+        at += sum(end - start for start, end in ranges)
+    reader.read(jobs)
+
+
 def _fill(offer: Offer, span: Span) -> None:
     """Put header and body where the rank looks for them."""
+    offer.fill(_body(offer, span))
+
+
+def _fill_at_once(offer: Offer, span: Span) -> bool:
+    """Do so only if it waits for nothing; tell whether that was so."""
+    return offer.fill_at_once(_body(offer, span))
+
+
+def _body(offer: Offer, span: Span) -> Bytes:
+    """Put the header in its place, and return that of the body."""
     header = np.frombuffer(offer.header, dtype=np.uint8)
     start = body_start(len(header))
     span.memory[: len(header)] = header
-    offer.fill(span.memory[start : start + offer.size])
+    return span.memory[start : start + offer.size]

@@ -2,11 +2,12 @@
 
 import os
 import threading
-from contextlib import suppress
 
 
 class Bell:
-    """An eventfd. `ring` may be called from any thread, also after `close`; `silence` by the thread that was woken.
+    """An eventfd, readable while it rings.
+
+    `ring` may be called from any thread, also after `close`; `silence` by the thread that was woken.
 
     One that nobody closes, since a thread that could not be waited for may still ring it, is closed with its last user.
     """
@@ -15,6 +16,8 @@ class Bell:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Between `ring` reading the number and writing to it, another thread's file may have got it.
         self._lock = threading.RLock()
+        self._process = os.getpid()  # a fork shares the descriptor, and not what is known of it
+        self._rung = False
 
     def __del__(self) -> None:
         self.close()
@@ -25,14 +28,19 @@ class Bell:
 
     def ring(self) -> None:
         """Wake whoever waits, or the next to wait."""
-        with self._lock, suppress(BlockingIOError):
-            if self._fd >= 0:
+        if self._rung or self._process != os.getpid():
+            return  # not silenced since: who waits has yet to look; a child has nobody to wake
+        with self._lock:
+            if self._fd >= 0 and not self._rung:
                 os.eventfd_write(self._fd, 1)
+                self._rung = True
 
     def silence(self) -> None:
-        """Forget the rings so far."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._fd)
+        """Forget the rings so far. To be called before looking at what they were for, never after."""
+        with self._lock:
+            if self._rung and self._fd >= 0 and self._process == os.getpid():
+                os.eventfd_read(self._fd)
+                self._rung = False
 
     def close(self) -> None:
         """Close the descriptor. Idempotent."""

@@ -7,6 +7,7 @@ from stream.collate import Collator
 from stream.exchange import Exchange
 from stream.gil import Held
 from stream.helper import DecodeHelper
+from stream.owning import Empty
 from stream.plan import Plan
 from stream.recycler import Recycler
 from stream.stats import Stats
@@ -45,12 +46,15 @@ class Workplace:
         received = 0 if self.exchange is None else self.exchange.received_bytes
         return replace(stats, received_bytes=received, gil_wait_s=self.held.gil_wait_s, decode_s=self.held.wall_s)
 
-    def collator(self, threads: int) -> Collator:
-        """Return what makes batches in an epoch, in this process or its helper."""
+    def collator(self, threads: int, empty: Empty | None = None) -> Collator:
+        """Return what makes batches in an epoch, in this process or its helper.
+
+        `empty` gives the memory of the images; by default memory of former batches.
+        """
         helper = self.helper
         if helper is not None:
             helper.start()
-        self._collator = self._plan.collator(threads, helper)
+        self._collator = self._plan.collator(threads, helper, empty=empty or self.recycler.empty)
         return self._collator
 
     def settle(self) -> None:

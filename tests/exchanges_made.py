@@ -9,7 +9,7 @@ from descriptors import open_descriptors
 from offers_made import checked
 from ranks import soon_left_behind
 from stream.exchange import Exchange, ExchangeOptions
-from stream.receiver import ReceiverOptions
+from stream.receiving import ReceiverOptions
 
 LIMIT_S = 60
 

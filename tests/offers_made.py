@@ -20,6 +20,11 @@ class Numbered:
         self.header = _HEADER.pack(step, share, size)
         self.before = before
 
+    reads = None
+
+    def fill_at_once(self, memory):
+        return False  # as where it would have to wait
+
     def local(self, empty):
         body = np.empty(self.size, np.uint8)
         self.fill(body)

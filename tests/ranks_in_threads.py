@@ -9,6 +9,7 @@ from contextlib import suppress
 from offers_made import checked
 from stream.errors import LinkError
 from stream.feeder import Feeder
+from stream.filling import Filling
 from stream.heap import Heap
 from stream.inbox import Inbox
 from stream.link import Link
@@ -16,8 +17,10 @@ from stream.local_link import local_pair
 from stream.owning import new_memory
 from stream.peers import Peer
 from stream.protocol import Begin, decode, encode
-from stream.receiver import Receiver, ReceiverOptions
-from stream.slab import Slab, SlabView
+from stream.receiver import Receiver
+from stream.receiving import ReceiverOptions
+from stream.slab import Slab
+from stream.slab_view import SlabView
 from stream.wake import Bell
 
 LIMIT_S = 15
@@ -135,7 +138,12 @@ class Feeding:
             peer.forget()
         self._bell = Bell()
         self.feeder = Feeder(
-            peers, offers, iteration=iteration, prefetch_steps=prefetch_steps, bell=self._bell, empty=new_memory
+            peers,
+            offers,
+            iteration=iteration,
+            prefetch_steps=prefetch_steps,
+            bell=self._bell,
+            filling=Filling(self._bell.ring, new_memory),
         )
         self._peers = peers
         self.thread = threading.Thread(target=self.feeder.run, name="feeding", daemon=True)

@@ -113,12 +113,15 @@ class TestEndurance:
                 beside_kib = 0 if CASES[name].budget == 4 * MIB else LARGE // 1024
                 assert rank["after_kib"] <= GROWTH * rank["before_kib"] + beside_kib
 
-    def test_rings_stay_within_the_budget(self, ran, name, link, ranks):
+    def test_rings_stay_within_the_budget_and_so_does_what_is_lent(self, ran, name, link, ranks):
         reader, *others = told(ran(ranks), name, link)
-        assert len(reader["rings"]) == ranks - 1
+        budget = CASES[name].budget
+        assert len(reader["rings"]) == len(reader["lent"]) == ranks - 1
         if link == "memory":
-            assert 0 < max(reader["rings"]) <= CASES[name].budget
-            assert max(rank["shared_kib"] for rank in others) * 1024 <= CASES[name].budget
+            assert all(ring + lent > 0 for ring, lent in zip(reader["rings"], reader["lent"], strict=True))
+            assert max(reader["rings"]) <= budget
+            assert max(reader["lent"]) <= budget
+            assert max(rank["shared_kib"] for rank in others) * 1024 <= 2 * budget
 
     def test_it_runs_over_the_link_that_it_is_named_for_and_leaves_nothing(self, ran, name, link, ranks):
         reader, *others = told(ran(ranks), name, link)

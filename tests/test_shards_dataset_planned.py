@@ -1,5 +1,10 @@
 """Rows planned, filled and opened in three places are the rows that are read in one."""
 
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -47,6 +52,56 @@ def test_planned_rows_are_the_rows_that_are_read(reader, rows, suffixes):
     found = opened(plan, filled(reader, plan))
     assert [found[row] for row in rows] == reader.read(rows, suffixes=suffixes)
     assert [list(found[row].parts) for row in rows] == [list(s.parts) for s in reader.read(rows, suffixes=suffixes)]
+
+
+@pytest.mark.parametrize("scheme", ["local", "memory"])
+def test_rows_with_empty_parts_come_whole_in_any_order(tmp_path, scheme):
+    url = str(tmp_path) if scheme == "local" else f"memory://{tmp_path}"
+    rows = [replace(row, parts={**row.parts, "txt": b""}) if n % 3 == 0 else row for n, row in enumerate(ROWS)]
+    with ShardWriter(open_store(url), "made", shard_bytes=20480) as writer:
+        for row in rows:
+            writer.add(row.key, row.parts, row.info)
+        writer.close()
+    reader, rng = DatasetReader(url), random.Random(0)
+    for _ in range(50):
+        asked = rng.sample(range(30), 12)
+        plan = reader.plan(asked, suffixes=["jpg", "txt"])
+        found = opened(plan, filled(reader, plan))
+        assert [found[row].parts["jpg"] for row in asked] == [rows[row].parts["jpg"] for row in asked]
+        assert [found[row].parts["txt"] for row in asked] == [rows[row].parts["txt"] for row in asked]
+
+
+@law
+@given(st.lists(st.integers(0, 29), unique=True), st.sampled_from(SUFFIXES))
+def test_rows_that_the_page_cache_holds_are_filled_without_waiting(reader, rows, suffixes):
+    reader.read(range(30))  # so that they are there, and all shards open
+    plan = reader.plan(rows, suffixes=suffixes)
+    memory = bytearray(plan.size)
+    told = reader.fill_at_once(plan, memoryview(memory))
+    assert told or not plan.reads or reader.url.startswith("memory:") or not _tells_what_it_holds(reader.url)
+    if told:
+        assert memory == filled(reader, plan)
+        assert reader.local_reads(plan) == [(f"{reader.url}/{name}", ranges) for name, ranges in plan.reads]
+
+
+def _tells_what_it_holds(folder):
+    """Whether this file system can read without waiting; a memory disk cannot."""
+    file = Path(folder) / "asked"
+    file.write_bytes(b"x")
+    with file.open("rb") as opened:
+        try:
+            return os.preadv(opened.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT) == 1
+        except OSError:
+            return False
+        finally:
+            file.unlink()
+
+
+def test_a_shard_that_is_not_open_is_not_opened_where_nothing_may_wait(tmp_path):
+    make_dataset(tmp_path, ROWS, shard_bytes=20480)
+    reader = DatasetReader(str(tmp_path))
+    plan = reader.plan([0])
+    assert reader.fill_at_once(plan, memoryview(bytearray(plan.size))) is False
 
 
 def test_a_row_that_is_asked_for_twice_is_there_twice(reader):

@@ -132,7 +132,7 @@ def test_a_short_read_goes_on_where_it_stopped(store, tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(bytes(range(100)))
     real_pread, real_preadv = os.pread, os.preadv
     monkeypatch.setattr(os, "pread", lambda fd, size, at: real_pread(fd, min(size, 10), at))
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: real_preadv(fd, [buffers[0][:7]], at))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at, _: real_preadv(fd, [buffers[0][:7]], at))
     assert store.read("a", start=5, end=95) == bytes(range(5, 95))
 
 
@@ -222,3 +222,52 @@ def test_threads_that_open_and_evict_at_once_read_the_right_bytes(store, tmp_pat
         thread.join()
     assert wrong == []
     assert len(opened(tmp_path)) <= 64
+
+
+def test_ranges_of_a_file_stand_one_behind_the_other(store, tmp_path):
+    data = bytes(range(256)) * 20
+    (tmp_path / "a").write_bytes(data)
+    buffer = bytearray(400)
+    ranges = [(5000, 5100), (0, 0), (7, 207), (5, 105)]
+    assert store.read_ranges_into("a", memoryview(buffer), ranges)
+    assert bytes(buffer) == data[5000:5100] + data[7:207] + data[5:105]
+
+
+def test_a_range_that_ends_behind_the_file_is_named(store, tmp_path):
+    (tmp_path / "a").write_bytes(bytes(100))
+    with pytest.raises(StoreError, match=r"20 bytes came for \[80, 120\): the file ends there, it was cut"):
+        store.read_ranges_into("a", memoryview(bytearray(50)), [(0, 10), (80, 120)])
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+def test_what_cannot_be_read_without_waiting_is_told_and_not_waited_for(store, tmp_path, monkeypatch, number):
+    (tmp_path / "a").write_bytes(bytes(100))
+    store.read("a")
+    flags = []
+
+    def preadv(fd, buffers, offset, how):
+        flags.append(how)
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert not store.read_ranges_into("a", memoryview(bytearray(10)), [(0, 10)], wait=False)
+    assert flags == [os.RWF_NOWAIT]
+    with pytest.raises(StoreError):
+        store.read_ranges_into("a", memoryview(bytearray(10)), [(0, 10)])
+
+
+def test_a_read_that_comes_short_where_it_may_not_wait_is_not_gone_on_with(store, tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(bytes(range(100)))
+    store.read("a")
+    preadv, asked = os.preadv, []
+
+    def short(fd, buffers, offset, flags):
+        asked.append(offset)
+        return preadv(fd, [buffers[0][:3]], offset)
+
+    monkeypatch.setattr(os, "preadv", short)
+    assert not store.read_ranges_into("a", memoryview(bytearray(10)), [(0, 10)], wait=False)
+    assert asked == [0]
+    buffer = bytearray(10)
+    assert store.read_ranges_into("a", memoryview(buffer), [(5, 15)])
+    assert bytes(buffer) == bytes(range(5, 15))

@@ -211,11 +211,17 @@ def shard(tmp_path):
 def test_reads_land_where_they_were_sent(whole, shard):
     fd, _ = memory_file(size=400)
     number = whole.add_file(fd, writable=True)
-    whole.read([(str(shard), 100, 50, number, 300), (str(shard), 1000, 200, number, 0), (str(shard), 5, 0, number, 9)])
+    whole.read(
+        [
+            (str(shard), [(100, 150)], number, 300),
+            (str(shard), [(1000, 1150), (7, 57)], number, 0),
+            (str(shard), [], number, 9),
+        ]
+    )
     data = shard.read_bytes()
     got = os.pread(fd, 400, 0)
     os.close(fd)
-    assert got == data[1000:1200] + bytes(100) + data[100:150] + bytes(50)
+    assert got == data[1000:1150] + data[7:57] + bytes(100) + data[100:150] + bytes(50)
 
 
 def test_many_reads_of_many_files_come_whole(whole, tmp_path):
@@ -223,10 +229,13 @@ def test_many_reads_of_many_files_come_whole(whole, tmp_path):
         (tmp_path / f"{number}.tar").write_bytes(os.urandom(10_000))
     fd, _ = memory_file(size=100_000)
     file = whole.add_file(fd, writable=True)
-    jobs = [(str(tmp_path / f"{n % 5}.tar"), n * 90, 1000, file, n * 1000) for n in range(100)]
+    jobs = [
+        (str(tmp_path / f"{n % 5}.tar"), [(n * 90, n * 90 + 700), (n, n + 300)], file, n * 1000) for n in range(100)
+    ]
     whole.read(jobs)
-    for path, start, size, _, offset in jobs:
-        assert os.pread(fd, size, offset) == Path(path).read_bytes()[start : start + size]
+    for path, ranges, _, offset in jobs:
+        data = Path(path).read_bytes()
+        assert os.pread(fd, 1000, offset) == b"".join(data[start:end] for start, end in ranges)
     os.close(fd)
 
 
@@ -236,7 +245,7 @@ def test_a_file_that_is_absent_is_the_same_error_as_in_this_process(whole, tmp_p
     os.close(fd)
     path = str(tmp_path / "absent.tar")
     with pytest.raises(FileNotFoundError) as caught:
-        whole.read([(path, 0, 10, number, 0)])
+        whole.read([(path, [(0, 10)], number, 0)])
     assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, path)
 
 
@@ -247,7 +256,7 @@ def test_a_file_that_ends_too_early_is_the_same_error_as_in_this_process(whole, 
     with pytest.raises(StoreError) as here:
         LocalStore(str(shard.parent)).read_into(shard.name, memoryview(bytearray(100)), start=10_200)
     with pytest.raises(StoreError) as caught:
-        whole.read([(str(shard), 10_200, 100, number, 0)])
+        whole.read([(str(shard), [(10_200, 10_300)], number, 0)])
     assert str(caught.value) == str(here.value)
 
 
@@ -257,7 +266,7 @@ def test_a_read_error_carries_its_number_and_path(whole, tmp_path):
     os.close(fd)
     (tmp_path / "folder.tar").mkdir()
     with pytest.raises(StoreError) as caught:
-        whole.read([(str(tmp_path / "folder.tar"), 0, 10, number, 0)])
+        whole.read([(str(tmp_path / "folder.tar"), [(0, 10)], number, 0)])
     assert (caught.value.errno, caught.value.url) == (errno.EISDIR, str(tmp_path / "folder.tar"))
 
 
@@ -265,7 +274,7 @@ def test_a_file_that_was_shared_for_reading_is_never_written(whole, shard):
     fd, _ = memory_file(size=10)
     number = whole.add_file(fd)
     with pytest.raises(HelperError, match=r"coco-000000.tar|read-only|writ"):
-        whole.read([(str(shard), 1, 10, number, 0)])
+        whole.read([(str(shard), [(1, 11)], number, 0)])
     assert os.pread(fd, 10, 0) == bytes(10)
     os.close(fd)
 

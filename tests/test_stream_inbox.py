@@ -15,7 +15,8 @@ from stream.link import Link
 from stream.local_link import local_pair
 from stream.peers import Peer
 from stream.protocol import Again, Bye, Commit, Fault, Portion, decode, encode
-from stream.slab import Slab, SlabView
+from stream.slab import Slab
+from stream.slab_view import SlabView
 
 
 def portion(span, file, *, iteration=0, step=0, gone=()):

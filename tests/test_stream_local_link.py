@@ -132,3 +132,47 @@ def test_many_threads_post_and_nothing_is_lost(ends):
     for thread in threads:
         thread.join(LIMIT_S)
     assert there.drain() == []
+
+
+def test_who_listens_is_called_by_who_posts_and_the_descriptor_is_silent(ends):
+    here, there = ends
+    called = []
+    there.listen(lambda: called.append(threading.current_thread()))
+    here.post(b"one")
+    here.post_all([b"two", b"three"])
+    assert called == [threading.current_thread()] * 2
+    assert not is_readable(there)
+    assert [frame.message for frame in there.drain()] == [b"one", b"two", b"three"]
+    here.close()
+    assert len(called) == 3
+    with pytest.raises(LinkError):
+        there.drain()
+
+
+def test_what_came_while_nobody_listened_or_when_it_ends_is_told_by_the_descriptor(ends):
+    here, there = ends
+    here.post(b"early")
+    there.listen(lambda: None)
+    assert is_readable(there)
+    here.post(b"heard")
+    there.listen(None)
+    assert is_readable(there)
+    assert len(there.drain()) == 2
+    there.listen(None)
+    assert not is_readable(there)
+    here.post(b"late")
+    assert is_readable(there)
+
+
+def test_a_listener_may_post_and_take_and_close(ends):
+    here, there = ends
+
+    def answer():
+        for frame in there.drain():
+            there.post(frame.message + b"!")
+        there.close()
+
+    there.listen(answer)
+    here.post(b"hello")
+    assert here.take().message == b"hello!"
+    there.listen(None)

@@ -10,7 +10,7 @@ import pytest
 
 from descriptors import open_descriptors
 from stream.errors import SlabError
-from stream.memory_file import MemoryFile, create, map_readable, map_writable
+from stream.memory_file import MemoryFile, create, map_foreign, map_writable
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def test_it_has_no_name_and_is_closed_in_programs_that_are_started(fd):
 
 
 def test_what_is_written_in_one_mapping_is_read_in_the_other(fd):
-    writable, readable = map_writable(fd), map_readable(fd)
+    writable, readable = map_writable(fd), map_foreign(fd, writable=False)
     writable[5:9] = b"word"
     assert readable[5:9] == b"word"
     with pytest.raises(TypeError):
@@ -66,10 +66,10 @@ def test_a_memory_file_without_seals_is_refused():
     fd = os.memfd_create("loose", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 4096)
     with pytest.raises(SlabError, match="its size is not sealed"):
-        map_readable(fd)
+        map_foreign(fd, writable=False)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
     with pytest.raises(SlabError, match="its size is not sealed"):
-        map_readable(fd)
+        map_foreign(fd, writable=False)
     os.close(fd)
 
 
@@ -77,14 +77,14 @@ def test_what_is_no_memory_file_is_refused(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(4096))
     with path.open("rb") as file, pytest.raises(SlabError, match="it is no memory file"):
-        map_readable(file.fileno())
+        map_foreign(file.fileno(), writable=False)
 
 
 def test_an_empty_memory_file_cannot_be_mapped():
     fd = os.memfd_create("empty", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     with pytest.raises(SlabError, match="it cannot be mapped"):
-        map_readable(fd)
+        map_foreign(fd, writable=False)
     os.close(fd)
 
 

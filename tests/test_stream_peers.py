@@ -123,7 +123,7 @@ def test_a_new_iteration_begins_without_the_spans_and_words_of_the_former(pair):
     peer.forget()
     assert (peer.begun, peer.left, peer.done) == (None, None, False)
     assert peer.memory.held_bytes == 300
-    peer.renew()
+    peer.renew(())
     assert peer.memory.held_bytes == 0
 
 

@@ -298,7 +298,7 @@ def test_an_iteration_that_was_left_says_so_to_who_still_takes_of_it(reader, ste
 
 
 def test_a_receiver_that_fails_by_itself_ends_the_wait_of_its_rank_and_the_others_hear_of_it(reader, monkeypatch):
-    def refuse(file, fd):
+    def refuse(file, fd, *, lent):
         raise SlabError("memory file", "it cannot be mapped")
 
     monkeypatch.setattr(reader.ranks.inboxes[1]._view, "add", refuse)

@@ -17,7 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from descriptors import open_descriptors
 from stream.errors import SlabError
-from stream.slab import HEAD, Slab, SlabView
+from stream.slab import Slab
+from stream.slab_view import SlabView
+from stream.stamps import HEAD
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -334,7 +336,7 @@ def test_after_closing_both_sides_nothing_is_left():
 PEER = """
 import socket, sys
 import numpy as np
-from stream.slab import SlabView
+from stream.slab_view import SlabView
 
 sock = socket.socket(fileno=int(sys.argv[1]))
 view = SlabView()

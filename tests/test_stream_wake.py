@@ -1,5 +1,7 @@
 """stream/wake.py: a bell wakes who waits for its descriptor."""
 
+import os
+import queue
 import select
 import threading
 
@@ -48,3 +50,40 @@ def test_a_bell_that_nobody_closes_goes_with_its_last_user():
     bell.ring()
     del bell
     assert open_descriptors() == before
+
+
+def test_a_forked_child_neither_rings_nor_silences_the_bell_of_its_parent():
+    bell = Bell()
+    for act in (bell.ring, bell.silence):
+        child = os.fork()
+        if child == 0:
+            act()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert rings(bell) == (act == bell.silence)
+        bell.ring()
+    assert rings(bell)
+    bell.silence()
+    assert not rings(bell)
+    bell.close()
+
+
+def test_none_of_many_rings_is_lost():
+    bell, box, seen = Bell(), queue.SimpleQueue(), 0
+
+    def work():
+        for _ in range(5000):
+            box.put(1)
+            bell.ring()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while seen < 15_000:
+        assert select.select([bell.fileno()], [], [], 20)[0], "nobody woke the one who waits"
+        bell.silence()
+        while not box.empty():
+            seen += box.get()
+    for thread in threads:
+        thread.join()
+    bell.close()

@@ -9,7 +9,7 @@ import sys
 
 from stream.errors import LinkError
 from stream.meet import join
-from stream.slab import SlabView
+from stream.slab_view import SlabView
 
 
 def main(rank: int, same_host: bool, uid: int) -> None:

@@ -50,7 +50,7 @@ class User:
     def __init__(self, loader, rank, portion):
         self.loader, self.rank, self.portion = loader, rank, portion
         self.kept = deque()
-        self.wrong, self.resident, self.shared, self.rings = [], [], [], []
+        self.wrong, self.resident, self.shared, self.rings, self.lent = [], [], [], [], []
 
     def take(self, batch):
         first = self.loader.position - self.loader.total_batch_size + self.rank * self.portion
@@ -76,7 +76,9 @@ class User:
         self.resident.append(own + files)
         self.shared.append(shared)
         # The reader's own count, for each rank that it feeds
-        self.rings.append([peer.memory.file_bytes for peer in self.loader._place.exchange._peers if peer.rank])
+        memories = [peer.memory for peer in self.loader._place.exchange._peers if peer.rank]
+        self.rings.append([memory.file_bytes for memory in memories])
+        self.lent.append([getattr(memory, "lent_bytes", 0) for memory in memories])
 
     def told(self):
         return {
@@ -86,6 +88,7 @@ class User:
             "after_kib": max(self.resident[SINCE:], default=0),
             "shared_kib": max(self.shared),
             "rings": [max(each) for each in zip(*self.rings, strict=True)],
+            "lent": [max(each) for each in zip(*self.lent, strict=True)],
         }
 
 

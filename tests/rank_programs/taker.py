@@ -10,7 +10,7 @@ import time
 import stream.exchange
 from offers_made import checked, step_offer
 from stream.exchange import Exchange, ExchangeOptions
-from stream.receiver import ReceiverOptions
+from stream.receiving import ReceiverOptions
 
 
 def share(data):
