@@ -33,7 +33,7 @@ MESSAGES = [
     DropFile(3),
     AddLane(),
     Decode(4, [("key.jpg", -1, 2**33, 7), ("ключ.jpg", 1, 0, 0)], 2**33),
-    Read(5, [("/data/a.tar", 2**40, 100, 2, 64)]),
+    Read(5, [("/data/a.tar", [(2**40, 2**40 + 100), (7, 9)], 2, 64)]),
     Decoded([(1, 2), (3, 4)], 2**20),
     Done(),
     Failed("store", ["url", "read", "cause"], 21),

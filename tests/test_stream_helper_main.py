@@ -83,7 +83,7 @@ def test_images_lie_one_after_another_in_a_file_that_grows_and_never_shrinks(pro
 
 
 def test_a_failure_that_no_image_is_to_blame_for_comes_with_its_traceback(program):
-    told = program.ask(Read(1, [("/absent/a.tar", 0, 1, 5, 0)]))
+    told = program.ask(Read(1, [("/absent/a.tar", [(0, 1)], 5, 0)]))
     assert isinstance(told, Failed)
     assert told.kind == "other"
     assert "Traceback" in told.words[0]

@@ -74,10 +74,47 @@ def test_a_finished_batch_takes_no_memory_of_rank_0(ranks):
     assert next(ranks.inboxes[0].take(7))[1].thing[0] == underway.offer.portions[0].header
 
 
-def test_loads_say_whether_they_read(ranks):
+def test_loads_say_whether_they_may_wait_and_what_to_try_first(ranks):
     for slow in (True, False):
         underway = Underway.begin(0, step_offer(0, 3, slow=slow), ranks.peers)
-        assert [load.slow for load in underway.loads(new_memory)] == [slow] * 3
+        loads = underway.loads(new_memory)
+        assert [load.waits for load in loads] == [slow] * 3
+        assert [load.at_once is not None for load in loads] == [slow] * 3
+
+
+def test_a_helper_reads_local_files_where_they_belong_and_is_told_of_each_memory_file_once(ranks):
+    shared, dropped, read = [], [], []
+
+    class Helper:
+        def add_file(self, fd, *, writable):
+            assert writable
+            shared.append(fd)
+            return 7
+
+        def drop_file(self, number):
+            dropped.append(number)
+
+        def read(self, jobs):
+            read.extend(jobs)
+
+    for number in range(2):
+        step = step_offer(number, 3, slow=True)
+        for offer in step.portions:
+            offer.reads = [("a.tar", [(0, 900)]), ("b.tar", [(5, 55), (70, 120)])]
+        underway = Underway.begin(number, step, ranks.peers)
+        loads = underway.loads(new_memory, Helper())
+        assert [(load.waits, load.at_once) for load in loads] == [(True, None)] * 3
+        for load in loads:
+            load.fill()
+    assert len(shared) == 3
+    assert [(path, ranges, file) for path, ranges, file, _ in read[:2]] == [
+        ("a.tar", [(0, 900)], 7),
+        ("b.tar", [(5, 55), (70, 120)], 7),
+    ]
+    assert read[1][3] - read[0][3] == 900
+    assert dropped == []
+    ranks.close()
+    assert dropped == [7] * 3
 
 
 def test_the_first_error_is_kept(ranks):

@@ -61,7 +61,7 @@ def _counting(owner: Any, name: str, told: Callable[[tuple[Any, ...], Any], None
 def _received_bytes() -> Iterator[list[int]]:
     """Collect the sizes of what this rank receives: in broadcasts, in shared memory, over TCP."""
     sizes: list[int] = []
-    slab, link = importlib.import_module("stream.slab"), importlib.import_module("stream.link")
+    slab, link = importlib.import_module("stream.slab_view"), importlib.import_module("stream.link")
 
     def payload(_: tuple[Any, ...], frame: Any) -> None:  # noqa: ANN401 - a Frame
         sizes.append(0 if frame.payload is None else frame.payload.nbytes)

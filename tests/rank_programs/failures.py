@@ -3,7 +3,7 @@
 from rank_job import accelerator_for, run
 
 from packed import SIZE
-from ranks import left_behind
+from ranks import soon_left_behind
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
 
@@ -43,7 +43,7 @@ def case_of(case):
             told["keys"].append(batch["key"])
     except Exception as exc:  # noqa: BLE001 - any error is what is looked at
         told |= {"kind": type(exc).__name__, "text": str(exc)}
-    told |= {"left": left_behind(), "registered": accelerator.gradient_state.in_dataloader, "epoch": loader.epoch}
+    told |= {"left": soon_left_behind(5), "registered": accelerator.gradient_state.in_dataloader, "epoch": loader.epoch}
     accelerator.wait_for_everyone()  # the ranks still understand each other
     return told
 
