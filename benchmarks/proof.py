@@ -64,7 +64,7 @@ def run(command: str, out: str) -> tuple[int, str]:
     """Run a command at the top of the checkout; return its exit status and what it printed on standard output."""
     words = [word.replace("$OUT", out) for word in shlex.split(command)]
     words[0] = str(Path(sys.executable).with_name(words[0]))
-    env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(  # noqa: S603 - the commands above
         words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=False, timeout=3600
     )
