@@ -94,7 +94,7 @@ class Exchange:
         return Iteration(self, facts, offers, options, reader)
 
     def start(self, iteration: "Iteration") -> Receiver:
-        """Meet, if that is to be done, and start the threads of an iteration."""
+        """Meet, if that is to be done, and start an iteration with its threads, if it has any on this rank."""
         self.end()
         inbox = self._inbox or self._meet()
         number, self._iterations = self._iterations, self._iterations + 1

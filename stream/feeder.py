@@ -1,7 +1,8 @@
 """The reader's side of an iteration: one thread that takes steps from the source and brings each rank its portions.
 
 Invariants:
-- one thread owns all of this state; others only ring its bell;
+- one thread owns all of this state; others only ring its bell. It also does what rank 0's receiver does when it is told
+  something, see local_link.py, and copies portions while no rank has anything to say;
 - no portion of a step is sent before all portions of that step have been read;
 - a step is committed when every rank has its batch, steps are committed in order;
 - once something failed at a step, no step from there on is sent; the steps before it are committed first, then every

@@ -79,7 +79,9 @@ class StreamOptions:
             accelerator it does nothing.
         decode_threads: Number of threads of a process that decode. None (default): the cores that it may use,
             divided by the ranks of its host that decode.
-        read_ahead_bytes: Bytes of encoded samples that the reader may hold ahead of decoding. Default 256 MiB.
+        read_ahead_bytes: Bytes of encoded samples that the reader may hold ahead of decoding. Default 256 MiB. In
+            dispatch mode it is divided over the ranks, and each rank of the reader's host may be lent as much again
+            for finished batches.
         max_pixels: Pixels (height times width) above which an image is refused before memory is taken for it.
             None (default): the limit of stream.decode.
         transport: How dispatch mode carries a step to the ranks: "ours" (default) sends each rank its own portion, over
@@ -88,7 +90,8 @@ class StreamOptions:
             for all). None (default): on the ranks where the source allows it and no ``workers`` are asked for. A user's
             ``collate`` runs there too.
         decode_in: "thread" (default) decodes beside the training loop. "process" decodes in a helper process of each
-            rank: for training loops that run much pure Python, which starves decoding threads.
+            rank, which in dispatch mode also reads packed shards on a local disk for rank 0: for training loops that
+            run much pure Python, which starves decoding and reading threads.
         same_rows: Whether a user's ``collate`` must return as many rows as it gets. On by default: ranks whose batches
             differ hang in a gather. Off for what makes one row of many, such as packed sequences.
         warn_after_s: Seconds that a rank waits for a step before the main process logs who waits for whom. 30.

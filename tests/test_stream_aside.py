@@ -40,7 +40,8 @@ def test_as_many_run_at_once_as_there_may_be_threads_and_no_more():
     aside.close()
 
 
-def test_what_waits_may_be_taken_back_once():
+def busy():
+    """Return threads, all one of them busy with "runs" until the event is set, and what they have done."""
     go, done = threading.Event(), []
 
     def run(task):
@@ -50,6 +51,11 @@ def test_what_waits_may_be_taken_back_once():
     aside = Aside(run, 1, name="stream-test")
     aside.put("runs")
     assert until(lambda: not aside.waits)
+    return aside, go, done
+
+
+def test_what_waits_may_be_taken_back_once():
+    aside, go, done = busy()
     aside.put(None)
     assert aside.pop() == [None]
     assert aside.pop() == []
@@ -59,20 +65,12 @@ def test_what_waits_may_be_taken_back_once():
 
 
 def test_closing_waits_for_what_runs_and_drops_the_rest():
-    go, done = threading.Event(), []
-
-    def run(task):
-        go.wait(20)
-        done.append(task)
-
-    aside = Aside(run, 1, name="stream-test")
-    aside.put(1)
-    assert until(lambda: not aside.waits)
-    aside.put(2)
+    aside, go, done = busy()
+    aside.put("waits")
     threading.Timer(0.05, go.set).start()
     aside.close()
     aside.close()
-    assert done == [1]
+    assert done == ["runs"]
     assert left_behind() == []
 
 
