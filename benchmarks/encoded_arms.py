@@ -22,8 +22,8 @@ from encoded_plan import Arm, Plan
 from shards.dataset import DatasetReader
 from stream.options import BatchSpec
 from stream.order import Order
+from stream.packed import PackedSource
 from stream.schedule import Schedule
-from stream.sources import PackedSource
 
 TARGETS = 8  # steps that the memory holds which one process fills in turns, as many as the rings of ours
 _WINDOW_SHARDS = 4

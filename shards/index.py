@@ -184,13 +184,21 @@ class ShardIndex:
         return self._columns[f"part.{suffix}.xxh3_64"][row]
 
     def column(self, name: str) -> "memoryview[int]":
-        """Return a metadata column, one u32 per row: "width", "height" (pixels) or "license" (id, 0 for none)."""
+        """Return a metadata column, one u32 per row: "width", "height" (pixels) or "license" (id, 0 for none).
+
+        "caption.bytes" has one for each caption, row by row: its length in UTF-8 bytes.
+        """
         return self._columns[name]
 
     @property
     def captions_total(self) -> int:
         """The number of captions of all rows."""
         return self._caption_ends[self._rows - 1] if self._rows else 0
+
+    @property
+    def caption_ends(self) -> "memoryview[int]":
+        """How many captions each row and all before it have (u32)."""
+        return self._caption_ends
 
     def caption_count(self, row: int) -> int:
         """Return how many captions a row has."""

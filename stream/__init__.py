@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         WaitError,
     )
     from stream.installation import install, installed
+    from stream.keep import IndexRows, key_split
     from stream.loader import StreamLoader
     from stream.options import StreamOptions
     from stream.sharded import ShardDataset
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "DecodeError": "errors",
+    "IndexRows": "keep",
     "NotPreparedError": "errors",
     "OptionError": "errors",
     "RankError": "errors",
@@ -37,11 +39,13 @@ _HOME = {
     "WaitError": "errors",
     "install": "installation",
     "installed": "installation",
+    "key_split": "keep",
     "normalize": "device",
 }
 
 __all__ = [
     "DecodeError",
+    "IndexRows",
     "NotPreparedError",
     "OptionError",
     "RankError",
@@ -54,6 +58,7 @@ __all__ = [
     "WaitError",
     "install",
     "installed",
+    "key_split",
     "normalize",
 ]
 

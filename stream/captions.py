@@ -4,16 +4,12 @@ A packed COCO sample has ``.txt``, its first caption, and ``.json`` with all of 
 annotation id (shards/FORMAT.md). Captions are kept byte-true, trailing blanks included.
 """
 
-from struct import Struct
-
 import msgspec
-import xxhash
 
 from shards.sample import Sample
+from stream.draws import draw
 from stream.errors import SourceError
 from stream.options import CaptionPolicy
-
-_DRAW = Struct("<8sQQQ")
 
 
 class _Captions(msgspec.Struct):
@@ -37,7 +33,7 @@ def pick(
 
     Args:
         sample: Must hold the parts of :func:`suffixes_for`.
-        policy: "first": the text of ``.txt``; "random": see :func:`draw`; "all"; "each": the caption numbered
+        policy: "first": the text of ``.txt``; "random": see ``stream.draws.draw``; "all"; "each": the caption numbered
             ``caption``.
         seed: In [0, 2**64); used by "random" alone, as are ``epoch`` and ``position``.
         epoch: In [0, 2**64).
@@ -63,16 +59,6 @@ def pick(
             "together, pack the data again",
         )
     return captions[caption]
-
-
-def draw(count: int, *, seed: int, epoch: int, position: int) -> int:
-    r"""A number in ``[0, count)``, the same on every machine and for any number of ranks.
-
-    It is ``h * count >> 64`` with h = xxh3_64 of 32 bytes: ``b"caption\0"`` and the three numbers as unsigned 64-bit
-    little-endian words. No number is likelier than another by more than ``count / 2**64``.
-    """
-    hashed = xxhash.xxh3_64_intdigest(_DRAW.pack(b"caption", seed, epoch, position))
-    return hashed * count >> 64
 
 
 def _part(sample: Sample, suffix: str) -> memoryview:

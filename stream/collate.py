@@ -6,6 +6,10 @@ A batch of our own samples is a dict:
                without an image size a list of B uint8 tensors [3, H_i, W_i]
     "caption"  list[str] of length B; with captions="all" a list[list[str]]
     "key"      list[str] of length B
+
+"image" or "caption" is absent where it was not asked for (`parts`). A user's `transform` gets each row as an example,
+a dict of what a batch of one such row holds without its first dimension; a batch of the examples that it returns has
+their names, with tensors of one shape stacked and all else in lists.
 """
 
 import os
@@ -27,19 +31,29 @@ from stream.resize import ResizeSpec, decode_into
 
 Example: TypeAlias = Mapping[str, Any]
 Collate: TypeAlias = Callable[[list[Any]], Any]
+Transform: TypeAlias = Callable[[dict[str, Any], torch.Generator], Example]
+
+
+class Hooks(NamedTuple):
+    """What a user makes batches with: `transform` for each row, `collate` for all of a batch."""
+
+    transform: Transform | None = None
+    collate: Collate | None = None
 
 
 class Item(NamedTuple):
     """One row as it was read: `image` is encoded, `name` says in messages where it came from.
 
-    Rows with the same `sample` share one image (caption rows of one sample); it is decoded once.
+    `image` and `caption` are None where they were not asked for. Rows with the same `sample` share one image (caption
+    rows of one sample); it is decoded once. `draws` seeds the row's own generator.
     """
 
     key: str
-    image: memoryview
+    image: memoryview | None
     name: str
-    caption: str | list[str]
+    caption: str | list[str] | None
     sample: int
+    draws: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +63,8 @@ class CollateOptions:
     `resize` None keeps the images' own sizes. `threads` is how many images decode at once (1: in the calling
     thread). `collate`, where given, makes the batch from a list of examples: dicts with "image" (uint8 tensor
     [3, H, W]), "caption" and "key"; for foreign rows it gets the rows as their source gave them. `same_rows`: it must
-    return as many rows as it gets.
+    return as many rows as it gets. `transform`, where given, makes each example another one before they are put
+    together; its generator is seeded by the row's own draws.
     """
 
     resize: ResizeSpec | None
@@ -57,6 +72,7 @@ class CollateOptions:
     max_pixels: int = MAX_PIXELS
     collate: Collate | None = None
     same_rows: bool = True
+    transform: Transform | None = None
 
 
 _THREADS = "stream-decode"
@@ -113,12 +129,19 @@ class Collator:
         if not all(isinstance(row, Item) for row in rows):
             return self._foreign(rows)
         items = [row for row in rows if isinstance(row, Item)]
-        images = self._images(items)
-        if self.options.collate is not None:
-            pairs = zip(images, items, strict=True)
-            examples = [{"image": i, "caption": r.caption, "key": r.key} for i, r in pairs]
-            return self._collated(self.options.collate, examples)
-        return {"image": images, "caption": [item.caption for item in items], "key": [item.key for item in items]}
+        batch: dict[str, Any] = {}
+        if items and items[0].image is not None:
+            batch["image"] = self._images(items)
+        if items and items[0].caption is not None:
+            batch["caption"] = [item.caption for item in items]
+        batch["key"] = [item.key for item in items]
+        collate, transform = self.options.collate, self.options.transform
+        if collate is None and transform is None:
+            return batch
+        examples = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+        if transform is not None:
+            examples = self._transformed(transform, examples, items)
+        return together(examples) if collate is None else self._collated(collate, examples)
 
     def close(self) -> None:
         """End the decoding threads. Idempotent."""
@@ -127,6 +150,23 @@ class Collator:
             pool, here.pool = here.pool, None
         if pool is not None:  # a garbage collection may call this in one of the pool's own threads
             pool.shutdown(wait=not threading.current_thread().name.startswith(_THREADS), cancel_futures=True)
+
+    def _transformed(
+        self, transform: Transform, examples: list[dict[str, Any]], items: list[Item]
+    ) -> list[dict[str, Any]]:
+        if len({item.sample for item in items}) < len(items) and isinstance(examples[0].get("image"), torch.Tensor):
+            for example in examples:  # rows of one sample may lie in one memory, and a transform may write into it
+                example["image"] = example["image"].clone()
+
+        def made(pair: tuple[dict[str, Any], Item]) -> dict[str, Any]:
+            example, item = pair
+            result: object = transform(example, torch.Generator().manual_seed(item.draws))
+            if not isinstance(result, Mapping):
+                problem = f"must return an example, a dict with names of its own; got a {type(result).__name__}"
+                raise SourceError(f"transform of {item.name}", problem)
+            return dict(result)
+
+        return self._map(made, list(zip(examples, items, strict=True)))
 
     def _collated(self, collate: Collate, rows: list[Any]) -> Any:  # noqa: ANN401 - see __call__
         count = len(rows)
@@ -162,7 +202,7 @@ class Collator:
     def _decoded(self, items: list[Item]) -> torch.Tensor | list[torch.Tensor]:
         """Return uint8 [N, H, W, 3], or without a size N of [H_i, W_i, 3]."""
         if self._helper is not None:
-            return self._helper.decode_encoded([(item.name, item.image) for item in items], empty=self._empty)
+            return self._helper.decode_encoded([(item.name, _encoded(item)) for item in items], empty=self._empty)
         spec = self.options.resize
         if spec is None:
             return self._map(self._full_size, items)
@@ -171,10 +211,10 @@ class Collator:
         return memory
 
     def _full_size(self, item: Item) -> torch.Tensor:
-        return torch.from_numpy(decode(item.image, name=item.name, max_pixels=self.options.max_pixels))
+        return torch.from_numpy(decode(_encoded(item), name=item.name, max_pixels=self.options.max_pixels))
 
     def _resized(self, item: Item, out: torch.Tensor, spec: ResizeSpec) -> None:
-        decode_into(item.image, out, spec, name=item.name, max_pixels=self.options.max_pixels)
+        decode_into(_encoded(item), out, spec, name=item.name, max_pixels=self.options.max_pixels)
 
     def _map(self, work: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         if self.options.threads == 1 or len(values) == 1:
@@ -202,3 +242,32 @@ class Collator:
         if self._here.process != os.getpid():
             self._here = _Here()
         return self._here
+
+
+def together(examples: Sequence[Example]) -> dict[str, Any]:
+    """Return a batch of examples: by name, tensors of one shape and dtype as one, all else as lists.
+
+    Raises:
+        SourceError: they have not all the same names.
+    """
+    names = list(examples[0]) if examples else []
+    for number, example in enumerate(examples):
+        if set(example) != set(names):
+            problem = (
+                f"example {number} has the names {sorted(example)}, the first one {sorted(names)}; return the same"
+            )
+            raise SourceError("transform", problem)
+    return {name: _stacked([example[name] for example in examples]) for name in names}
+
+
+def _stacked(values: list[Any]) -> Any:  # noqa: ANN401 - a tensor or a list
+    first = values[0]
+    if all(isinstance(one, torch.Tensor) and (one.shape, one.dtype) == (first.shape, first.dtype) for one in values):
+        return torch.stack(values)
+    return values
+
+
+def _encoded(item: Item) -> memoryview:
+    if item.image is None:
+        raise TypeError(f"{item.name}: a row without an image has nothing to decode")
+    return item.image

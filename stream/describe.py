@@ -59,9 +59,9 @@ def describe(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
         f"loader: {facts.name!r} over {facts.source}, {_prepared(facts)}",
         f"mode: {facts.mode}{' (by default)' if facts.mode_by_default else ''}; {_path(facts, options)}",
         f"batch: {_batch(facts, spec)}",
-        f"epoch: {_epoch(facts)}; {_tail(facts, spec)}",
+        f"epoch: {_epoch(facts)}{_chosen(spec)}; {_tail(facts, spec)}",
         f"order: {_order(facts, spec, options)}",
-        f"caption: {spec.captions}; image: {_image(spec, options)}",
+        f"caption: {spec.captions}; image: {_image(spec, options)}{_parts(spec)}",
         f"loading: {_loading(facts, options)}",
         f"pinned memory: {_pinned(facts, options)}",
         *(f"rank {rank}: {how}" for rank, how in sorted(facts.reached.items())),
@@ -100,6 +100,16 @@ def _epoch(facts: Facts) -> str:
     if facts.rows is None:
         return "as long as the source lasts"
     return f"{_count(facts.rows, 'row')} in {_count(facts.steps or 0, 'step')}"
+
+
+def _chosen(spec: BatchSpec) -> str:
+    asked = (("keep", spec.keep is not None), ("limit", spec.limit is not None))
+    named = " and ".join(f"{name}=" for name, is_set in asked if is_set)
+    return f", chosen by {named}" if named else ""
+
+
+def _parts(spec: BatchSpec) -> str:
+    return "" if spec.parts is None else f"; only {', '.join(f'.{part}' for part in spec.parts)} is read"
 
 
 def _tail(facts: Facts, spec: BatchSpec) -> str:

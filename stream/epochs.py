@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stream.collate import Collate
+from stream.collate import Hooks
 from stream.cuts import Cut
 from stream.exchange import Exchange, ExchangeOptions
 from stream.job import Job
@@ -15,6 +15,7 @@ from stream.making import Maker
 from stream.offers import StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec, StreamOptions
 from stream.order import Order
+from stream.packed import PackedSource
 from stream.passing import LoaderParts, Passing, plain_passing
 from stream.plan import Plan
 from stream.portions import (
@@ -29,7 +30,7 @@ from stream.portions import (
 from stream.receiving import ReceiverOptions
 from stream.schedule import Schedule
 from stream.sharded import ShardDataset, StepSampler
-from stream.sources import BatchSource, PackedSource, RowSource, SequenceSource
+from stream.sources import BatchSource, RowSource, SequenceSource
 from stream.staging import Stager
 from stream.steps import Ahead, Finish, LoadedSteps, row_steps, sequence_steps
 from stream.workplace import Workplace
@@ -44,7 +45,7 @@ def make_plan(
     source: RowSource | SequenceSource | BatchSource,
     spec: BatchSpec,
     options: StreamOptions,
-    collate: Collate | None,
+    hooks: Hooks,
     accelerator: "Accelerator | None",
 ) -> Plan:
     """Return the plan of a loader.
@@ -59,7 +60,7 @@ def make_plan(
         job = job_of(accelerator)
         if job.ranks > 1:
             expect_collectives(job.ranks)
-    plan = Plan(source, spec, options, collate, job, accelerator is not None)
+    plan = Plan(source, spec, options, hooks.collate, job, accelerator is not None, hooks.transform)
     plan.check()
     return plan
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stream.describe import Facts
+from stream.packed import PackedSource
 from stream.plan import Plan
-from stream.sources import PackedSource, SequenceSource
+from stream.sources import SequenceSource
 
 
 def facts_of(plan: Plan, name: str, *, registered: bool, reached: Mapping[int, str]) -> Facts:

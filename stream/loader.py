@@ -6,29 +6,30 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader
-
 from shards.dataset import DatasetReader
 from stream.call import check_call
-from stream.collate import Collate
+from stream.collate import Collate, Hooks, Transform
 from stream.describe import describe
 from stream.epochs import begin_epoch, is_registered, make_place, make_plan
 from stream.facts import facts_of
+from stream.keep import Keep
 from stream.launch import refuse_unprepared
 from stream.live import keep_track
+from stream.loader_facts import LoaderFacts
 from stream.options import BatchSpec, CaptionPolicy, Shuffle, StreamOptions
 from stream.progress import Progress
 from stream.saving import Saving
 from stream.sharded import ShownSampler, dataset_of
 from stream.sources import open_any
 from stream.stats import Counters, Stats
+from stream.synced import Synced
 from stream.workplace import Workplace
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-class StreamLoader(DataLoader[Any]):
+class StreamLoader(LoaderFacts):
     """Batches of image-caption data for the ranks of a training job.
 
     Iterating it gives one epoch: dicts with "image" (uint8 tensor [B, 3, H, W], RGB, channels_last; without
@@ -63,6 +64,10 @@ class StreamLoader(DataLoader[Any]):
         shuffle: Shuffle | None = "window",
         seed: int = 0,
         drop_last: bool = False,
+        keep: Keep | None = None,
+        limit: int | None = None,
+        parts: tuple[str, ...] | None = None,
+        transform: Transform | None = None,
         collate: Collate | None = None,
         name: str = "train",
         storage_options: Mapping[str, object] | None = None,
@@ -81,8 +86,15 @@ class StreamLoader(DataLoader[Any]):
             shuffle: "window", "full" or None, see `BatchSpec`.
             seed: Of order and caption choice.
             drop_last: Leave out the rows that do not fill a step.
-            collate: Makes a batch from a list of examples (dicts with "image", "caption", "key"), in place of the
-                default; runs where decoding runs.
+            keep: Which samples of packed shards are rows, planned from their index before anything is read: a function
+                of `IndexRows` (arrays "key", "width", "height", "aspect", "license", "captions", "caption_bytes") that
+                returns bool [n], `key_split(...)`, or a collection of keys. None: all.
+            limit: Rows at most: the first ones in storage order, of what is kept. None: all.
+            parts: Members of packed samples that are read; `("txt",)` gives captions without images.
+            transform: Makes an example (dict with "image" uint8 [3, H, W], "caption", "key") another one, given a
+                torch.Generator that is seeded by (seed, epoch, position): what is drawn from it is the same for any
+                number of ranks and after resume. Runs where decoding runs, in several threads.
+            collate: Makes a batch from a list of examples, in place of the default; runs where decoding runs.
             name: Tells several loaders of a job apart.
             storage_options: For the source's fsspec file system.
             options: How batches are made: `StreamOptions`.
@@ -94,22 +106,30 @@ class StreamLoader(DataLoader[Any]):
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,
+            keep=keep,
+            limit=limit,
+            parts=parts,
         )
-        self.options = check_call(options, collate, name)
+        hooks = Hooks(transform, collate)
+        self.options = check_call(options, hooks, name)
         self.name, self._accelerator = name, accelerator
         reader = partial(DatasetReader, storage_options=storage_options, verify=self.options.verify)
         opened = open_any(source, spec=self.spec, read=reader)
-        self._progress, self._counters = Progress(), Counters()
-        self._live: Callable[[], Generator[Any, None, None] | None] = _nothing
-        self._place: Workplace | None = None
         # Without a batch size torch refuses drop_last; here it belongs to the steps
         super().__init__(dataset_of(opened), batch_size=batch_size, drop_last=drop_last and batch_size is not None)
-        self._plan = make_plan(opened, self.spec, self.options, collate, accelerator)
-        even = self._plan.job.even_batches
-        self._shown = ShownSampler(batch_size=batch_size, drop_last=drop_last, even_batches=even)
+        self._plan = make_plan(opened, self.spec, self.options, hooks, accelerator)
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self._progress, self._counters = Progress(), Counters()
+        self._synced = Synced(self.name, self._accelerator)
+        self._live: Callable[[], Generator[Any, None, None] | None] = _nothing
+        self._place: Workplace | None = None
+        spec, even = self.spec, self._plan.job.even_batches
+        self._shown = ShownSampler(batch_size=spec.batch_size, drop_last=spec.drop_last, even_batches=even)
         self.__dict__["batch_sampler"] = self._shown  # torch lets nobody set it
-        if accelerator is not None:
-            Saving.add(accelerator, self)
+        if self._accelerator is not None:
+            Saving.add(self._accelerator, self)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override] # torch names its own iterator class
         alone = self._accelerator is None
@@ -124,38 +144,8 @@ class StreamLoader(DataLoader[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has counters of its own, no live iteration and no links."""
-        own = {"_progress": copy(self._progress), "_counters": copy(self._counters)}
+        own = {name: copy(self.__dict__[name]) for name in ("_progress", "_counters", "_synced")}
         return {**self.__dict__, **own, "_live": _nothing, "_place": None}
-
-    def __len__(self) -> int:
-        """Return the number of steps of an epoch.
-
-        Raises:
-            TypeError: the source does not tell its length.
-        """
-        if self._plan.schedule is None:
-            raise TypeError(f"loader {self.name!r} reads a source of unknown length")
-        return self._plan.schedule.steps
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration delivers, counted from 0."""
-        return self._progress.epoch
-
-    @property
-    def iteration(self) -> int:
-        """Accelerate's name for `epoch`."""
-        return self._progress.epoch
-
-    @property
-    def end_of_dataloader(self) -> bool:
-        """Whether the batch in the user's hands is this rank's last of the epoch, as accelerate asks."""
-        return self._progress.at_end
-
-    @property
-    def remainder(self) -> int:
-        """Rows of the last step without padding, -1 before it: what accelerate's gather_for_metrics keeps."""
-        return self._progress.remainder
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration deliver this epoch, from its beginning if it is another than `epoch` now.
@@ -163,12 +153,10 @@ class StreamLoader(DataLoader[Any]):
         Raises:
             OptionError: it is no whole number, or below 0.
         """
+        moved = epoch != self.epoch
         self._progress.set_epoch(epoch)
-
-    @property
-    def position(self) -> int:
-        """Rows of the epoch that `next` has handed out, over all ranks; the batch in the user's hands included."""
-        return self._progress.position
+        if moved:
+            self._synced.go_to(self._progress.place)
 
     def skip(self, steps: int) -> None:
         """Let the next iteration begin so many steps later than it would; nothing that is skipped is read.
@@ -180,58 +168,29 @@ class StreamLoader(DataLoader[Any]):
         """
         self._end_iteration()
         self._progress.skip(steps, rows_a_step=self._plan.step_size, rows=self._plan.rows)
+        self._synced.go_to(self._progress.place)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is, in plain values that are equal on all ranks.
 
-        At the end of an epoch that is the beginning of the next.
+        At the end of an epoch that is the beginning of the next. While gradients accumulate it is where the last
+        optimizer step was made.
         """
-        return self._plan.place(*self._progress.place).to_dict()
+        return self._plan.place(*self._synced.saved(self._progress.place)).to_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Make the next iteration go on behind the last step of the state, whatever the number of ranks then was.
 
-        Ends the live iteration.
+        Ends the live iteration. `strict` False starts other data, or another order, at the state's epoch and position.
 
         Raises:
-            OptionError: the state is of other data or of another order; names the field, the value and what to do.
+            OptionError: the state is of other data or of another order; names the field, the value and what to do. Or,
+                also without `strict`: it has another form or version, or an epoch of these data is shorter.
         """
-        place = self._plan.restored(state)
+        place = self._plan.restored(state, strict=strict)
         self._end_iteration()
         self._progress.go_to(place.epoch, place.position)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of steps of a whole epoch, over all ranks; `len` of the loader, known before prepare.
-
-        Raises:
-            TypeError: the source does not tell its length.
-        """
-        return len(self)
-
-    def scheduler_steps(self, *, epochs: int = 1, accumulation: int | None = None) -> int:
-        """Return how often a prepared learning rate schedule is stepped in so many epochs, e.g. for its T_max.
-
-        Accelerate steps a prepared scheduler once for each rank unless it splits batches, and only where the optimizer
-        steps. `accumulation` is the number of steps over which gradients are accumulated; None: the Accelerator's own.
-
-        Raises:
-            OptionError: a number is below 1.
-            TypeError: the source does not tell its length.
-        """
-        return self._plan.scheduler_steps(epochs, accumulation)
-
-    @property
-    def total_batch_size(self) -> int:
-        """Rows of a whole step over all ranks."""
-        return self._plan.global_batch
-
-    @property
-    def total_dataset_length(self) -> int:
-        """Rows of an epoch over all ranks."""
-        if self._plan.rows is None:
-            raise TypeError(f"loader {self.name!r} reads a source of unknown length")
-        return self._plan.rows
+        self._synced.go_to(self._progress.place)
 
     @property
     def stats(self) -> Stats:
@@ -261,7 +220,10 @@ class StreamLoader(DataLoader[Any]):
     def _iterate(self) -> Generator[Any, None, None]:
         progress, counters = self._progress, self._counters
         plan = self._plan.evened(even_batches=self._shown.even_batches)
+        if self._accelerator is not None:
+            Saving.begin(self._accelerator)
         epoch, start = progress.begin()
+        self._synced.begin(progress.place)
         schedule = plan.schedule_from(start)
         passing = begin_epoch(plan, epoch, start, place=self._workplace(), owner=self)
         steps, ended = 0, False
@@ -280,7 +242,9 @@ class StreamLoader(DataLoader[Any]):
                 if ended:
                     passing.set_remainder(real_rows)
                 counters.received()
+                self._synced.handed_out()
                 yield batch
+                self._synced.done_with(progress.place)
         finally:
             passing.close()
             if ended:

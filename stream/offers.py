@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from stream.order import Order
 from stream.owning import Empty, owned
+from stream.packed import PackedSource
 from stream.rows import RowsPlan, plan_rows
 from stream.schedule import Schedule, Slot, slots
-from stream.sources import PackedSource
 from stream.wire import Packed, pack, write
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 """What a StreamLoader can be told: what a batch is, and how it is made. Each value is checked once, before all else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, get_args
 
 from stream.errors import OptionError
+from stream.keep import Keep
 
 Resize = Literal["cover_crop", "contain_pad", "squash"]
 Interpolation = Literal["bilinear", "bicubic"]
@@ -36,6 +37,11 @@ class BatchSpec:
         seed: Whole number in [0, 2**63), the source of all randomness. 0 (default): two runs see the same order.
         drop_last: Whether the rows left at the end of an epoch, less than one step, are left out. Off by default:
             every row is seen.
+        keep: Which samples of packed shards are rows, planned from their index: a predicate over ``keep.IndexRows``,
+            or a collection of keys. None (default): all.
+        limit: Number of rows at most: the first ones in storage order, of what is kept. None (default): all.
+        parts: Members of packed samples that are read, by their suffixes: ``("txt",)`` gives captions without images.
+            None (default): the image and what ``captions`` needs.
 
     Raises:
         OptionError: A value has the wrong type or is out of its bounds.
@@ -47,6 +53,9 @@ class BatchSpec:
     shuffle: Shuffle | None = "window"
     seed: int = 0
     drop_last: bool = False
+    keep: Keep | None = None
+    limit: int | None = None
+    parts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -133,59 +142,6 @@ class StreamOptions:
             raise OptionError("prefetch_steps", self.prefetch_steps, problem)
 
 
-def check_combination(spec: BatchSpec, *, mode: Mode, indexed: bool, rows: bool) -> None:
-    """Refuse what cannot work together with this mode and this kind of source.
-
-    Args:
-        spec: What a batch is, sound by itself.
-        mode: "dispatch" or "shard".
-        indexed: Whether the source is packed shards with their index.
-        rows: Whether rows of the source can be asked for by number: packed shards, or a map-style dataset.
-
-    Raises:
-        OptionError: The first line of the table that speaks against it.
-    """
-    asked = {"mode": mode, "captions": spec.captions, "shuffle": spec.shuffle}
-    has = {"index": indexed, "rows": rows}
-    for line in _NEEDS:
-        if asked[line.option] == line.value and not has[line.needs]:
-            raise OptionError(line.option, line.value, line.problem)
-
-
-class _Needs(NamedTuple):
-    option: Literal["mode", "captions", "shuffle"]
-    value: str
-    needs: Literal["index", "rows"]
-    problem: str
-
-
-# What each choice needs of the source; all that is not in this table works everywhere.
-_NEEDS = (
-    _Needs(
-        "mode",
-        "shard",
-        "rows",
-        "every rank asks for its own rows by number, and this source only gives its rows one after another, so each "
-        "rank would read all of it; write DataLoaderConfiguration(dispatch_batches=True), or pack the data with "
-        "tools/pack_coco.py",
-    ),
-    _Needs(
-        "captions",
-        "each",
-        "index",
-        'rows of single captions are planned from the index of packed shards, and this source has none; use "all", '
-        "or pack the data with tools/pack_coco.py",
-    ),
-    _Needs(
-        "shuffle",
-        "full",
-        "rows",
-        "permuted rows are asked for by number, and this source only gives its rows one after another; shuffle in "
-        "the source itself, or pack the data with tools/pack_coco.py",
-    ),
-)
-
-
 def _check_fields(options: BatchSpec | StreamOptions) -> None:
     for field in fields(options):
         check = _CHECKS[field.name]
@@ -226,6 +182,14 @@ def _is_size(value: object) -> bool:
     return value is None or _is_int(value, 1)
 
 
+def _is_keep(value: object) -> bool:
+    return value is None or callable(value) or (isinstance(value, Collection) and not isinstance(value, str | bytes))
+
+
+def _is_parts(value: object) -> bool:
+    return value is None or (isinstance(value, tuple) and bool(value) and all(isinstance(one, str) for one in value))
+
+
 def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
@@ -245,6 +209,9 @@ _CHECKS = {
     "window_shards": _at_least(1, "shards"),
     "seed": _Check(lambda value: _is_int(value, 0, 2**63), "a whole number from 0 up to, not including, 2**63"),
     "drop_last": _BOOL,
+    "keep": _Check(_is_keep, "a function of IndexRows, a collection of keys, or None for all samples"),
+    "limit": _optional(_at_least(1, "rows"), "all rows"),
+    "parts": _Check(_is_parts, 'a tuple of suffixes such as ("txt",), or None for what a batch needs'),
     "workers": _at_least(0, "processes"),
     "prefetch_steps": _at_least(1, "steps"),
     "pin_memory": _BOOL,

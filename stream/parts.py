@@ -78,11 +78,13 @@ class Part(IterableDataset[Any]):
 
 def _portable(row: Any) -> Any:  # noqa: ANN401 - foreign rows
     """Return a row in a form that may leave the process: a memoryview may not."""
-    return row._replace(image=cast("memoryview", bytes(row.image))) if isinstance(row, Item) else row
+    has_image = isinstance(row, Item) and row.image is not None
+    return row._replace(image=cast("memoryview", bytes(row.image))) if has_image else row
 
 
 def _arrived(row: Any) -> Any:  # noqa: ANN401 - foreign rows
-    return row._replace(image=memoryview(row.image)) if isinstance(row, Item) else row
+    has_image = isinstance(row, Item) and row.image is not None
+    return row._replace(image=memoryview(row.image)) if has_image else row
 
 
 def assemble(found: Iterator["Collated | Rest"], cut: Cut) -> Iterator[CutStep[Any]]:

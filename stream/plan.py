@@ -7,15 +7,18 @@ from functools import cached_property
 
 import torch
 
-from stream.collate import Collate, CollateOptions, Collator, Decoder
+from stream.collate import Collate, CollateOptions, Collator, Decoder, Transform
+from stream.combinations import check_combination
 from stream.decode import MAX_PIXELS
 from stream.errors import OptionError
 from stream.job import Job
-from stream.options import BatchSpec, DecodeOn, Mode, StreamOptions, check_combination
+from stream.keep import EVERYTHING
+from stream.options import BatchSpec, DecodeOn, Mode, StreamOptions
 from stream.owning import Empty, new_memory
+from stream.packed import PackedSource
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
-from stream.sources import BatchSource, PackedSource, RowSource, SequenceSource, shares_out
+from stream.sources import BatchSource, MapSource, RowSource, SequenceSource, shares_out
 from stream.state import UNKNOWN, Place, digest_of
 
 _log = logging.getLogger("stream")
@@ -35,6 +38,7 @@ class Plan:
     collate: Collate | None
     job: Job
     with_accelerator: bool
+    transform: Transform | None = None
 
     @property
     def mode(self) -> Mode:
@@ -125,8 +129,24 @@ class Plan:
             raise OptionError("batch_size", self.spec.batch_size, f"{problem}; use a multiple of {portions}")
         if self.job.portions > 1 and not self.job.even_batches and not self.spec.drop_last:
             self._check_uneven()
+        self._check_hooks()
+        self._check_decoding()
+
+    def _check_hooks(self) -> None:
+        if self.transform is not None and isinstance(self.source, MapSource | BatchSource):
+            problem = (
+                "is for samples that this loader decodes; these rows are the source's own, so transform them there"
+            )
+            raise OptionError("transform", self.transform, problem)
+
+    def _check_decoding(self) -> None:
         if self.options.workers and isinstance(self.source, SequenceSource | BatchSource):
             self._check_workers(self.source)
+        if self.transform is not None and isinstance(self.source, MapSource | BatchSource):
+            problem = (
+                "is for samples that this loader decodes; these rows are the source's own, so transform them there"
+            )
+            raise OptionError("transform", self.transform, problem)
         if self.options.decode_on == "ranks" and not (self.is_linked and isinstance(self.source, PackedSource)):
             problem = 'needs packed shards in dispatch mode with transport "ours"; leave it out, or pack the data'
             raise OptionError("decode_on", "ranks", problem)
@@ -186,6 +206,7 @@ class Plan:
             "epoch": epoch,
             "position": position,
             "data": self._digest,
+            "subset": self._subset,
             "rows": self.rows,
             "batch_size": spec.batch_size,
             "split_batches": self.job.split_batches,
@@ -196,6 +217,7 @@ class Plan:
             "shuffle": spec.shuffle,
             "seed": spec.seed,
             "window_shards": options.window_shards,
+            "parts": spec.parts,
             "decode_on": self.decodes_on,
             "prefetch_steps": options.prefetch_steps,
         }
@@ -205,6 +227,7 @@ class Plan:
         """Return what a checkpoint says about a position."""
         return Place(
             digest=self._digest,
+            subset=self._subset,
             shuffle=self.spec.shuffle,
             seed=self.spec.seed,
             window_shards=self.options.window_shards,
@@ -213,13 +236,17 @@ class Plan:
             position=position,
         )
 
-    def restored(self, state: object) -> Place:
-        """Return the place that a checkpoint tells of.
+    def restored(self, state: object, *, strict: bool) -> Place:
+        """Return the place that a checkpoint tells of; without `strict` also of other data or another order.
 
         Raises:
-            OptionError: it is of other data or another order.
+            OptionError: it is of other data or another order, or lies behind the end of an epoch of these data.
         """
-        return Place.from_dict(state, now=self.place(0, 0))
+        place = Place.from_dict(state, now=self.place(0, 0), strict=strict)
+        if self.rows is not None and place.position > self.rows:
+            problem = f"an epoch has {self.rows} rows here, so there is no such position; begin an epoch with set_epoch"
+            raise OptionError("state['position']", place.position, problem)
+        return place
 
     def scheduler_steps(self, epochs: int, accumulation: int | None) -> int:
         """See `StreamLoader.scheduler_steps`."""
@@ -238,6 +265,12 @@ class Plan:
             return UNKNOWN
         infos = self.source.reader.manifest.shardlist
         return digest_of([(info.url, info.nsamples, info.xxh3_128) for info in infos])
+
+    @cached_property
+    def _subset(self) -> str:
+        if isinstance(self.source, PackedSource):
+            return self.source.subset
+        return EVERYTHING if self.spec.limit is None else f"the first {self.rows}"
 
     def _is_sequence(self) -> bool:
         return isinstance(self.source, SequenceSource | BatchSource)
@@ -260,5 +293,6 @@ class Plan:
 
         `empty` gives the memory of the images.
         """
-        options = CollateOptions(self.resize, threads, self.max_pixels, self.collate, self.options.same_rows)
+        same_rows = self.options.same_rows
+        options = CollateOptions(self.resize, threads, self.max_pixels, self.collate, same_rows, self.transform)
         return Collator(options, helper, empty=empty)

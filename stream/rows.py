@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from shards.dataset import DatasetPlan, DatasetReader
 from shards.rows import PlacedSample
 from stream.collate import Item
+from stream.packed import PackedSource, Picking
 from stream.schedule import Slot
-from stream.sources import PackedSource, Picking
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False):

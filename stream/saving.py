@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stream.errors import OptionError
+from stream.synced import align
 
 _log = logging.getLogger("stream")
 
@@ -36,15 +37,16 @@ class Saving:
 
     def __init__(self, accelerator: Any) -> None:  # noqa: ANN401 - accelerate is not imported here
         self._loaders: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._is_main = bool(accelerator.is_main_process)
+        self._is_main, self._loaded = bool(accelerator.is_main_process), False
         accelerator.register_save_state_pre_hook(self._save)
         accelerator.register_load_state_pre_hook(self._load)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"loaders": list(self._loaders), "is_main": self._is_main}
+        return {"loaders": list(self._loaders), "is_main": self._is_main, "loaded": self._loaded}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._loaders, self._is_main = weakref.WeakSet(state["loaders"]), state["is_main"]
+        self._loaded = state["loaded"]
 
     @classmethod
     def add(cls, accelerator: Any, loader: Saved) -> None:  # noqa: ANN401 - as above
@@ -54,6 +56,19 @@ class Saving:
             saving = _known[accelerator] = cls(accelerator)
         saving._loaders.add(loader)
 
+    @staticmethod
+    def begin(accelerator: Any) -> None:  # noqa: ANN401 - as above
+        """Note that a loader of this Accelerator begins to be iterated."""
+        saving = _known.get(accelerator)
+        if saving is not None:
+            saving.began(accelerator)
+
+    def began(self, accelerator: Any) -> None:  # noqa: ANN401 - as above
+        """Align what accelerate counts, once behind each checkpoint that was loaded."""
+        loaded, self._loaded = self._loaded, False
+        if loaded:  # accelerate restores its counts behind `_load`
+            align(accelerator)
+
     def _save(self, _models: list[Any], _weights: list[Any], folder: str) -> None:
         for loader in self._named():
             state = loader.state_dict()
@@ -61,6 +76,7 @@ class Saving:
                 _path(folder, loader).write_text(json.dumps(state) + "\n")
 
     def _load(self, _models: list[Any], folder: str) -> None:
+        self._loaded = True
         for loader in self._named():
             path = _path(folder, loader)
             if path.exists():

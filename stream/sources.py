@@ -6,7 +6,7 @@ beginning, so nothing about its order is ours; a *batch source* is a sequence of
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -14,13 +14,13 @@ from shards.dataset import DatasetReader
 from shards.sample import Sample
 from stream.captions import pick, suffixes_for
 from stream.collate import Item
-from stream.errors import OptionError, SourceError
+from stream.draws import row_seed
+from stream.errors import OptionError
 from stream.foreign import one_pass, tell_epoch
-from stream.options import BatchSpec, CaptionPolicy
+from stream.options import BatchSpec
+from stream.packed import IMAGE_SUFFIXES, PackedSource
 from stream.schedule import Slot
 from stream.tars import Tars, names_tars
-
-IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp")
 
 
 class RowSource(Protocol):
@@ -36,96 +36,20 @@ class RowSource(Protocol):
         """Return about how many bytes `rows` will read for these slots."""
 
 
-class Picking(NamedTuple):
-    """How a sample of our shards becomes a row: the caption policy and what its draws depend on."""
-
-    captions: CaptionPolicy
-    seed: int
-    epoch: int
-
-    def item(self, sample: Sample, *, number: int, url: str, position: int, caption: int | None) -> Item:
-        """Return the row of a sample; `number` is its global row, `url` that of its shard, `caption` as in `pick`.
-
-        Raises:
-            SourceError: the sample lacks its image or its captions.
-        """
-        for suffix in IMAGE_SUFFIXES:
-            if suffix in sample.parts:
-                break
-        else:
-            parts = ", ".join(sample.parts) or "none"
-            raise SourceError(sample.key, f"the sample has no image part ({', '.join(IMAGE_SUFFIXES)}), only {parts}")
-        text = pick(sample, self.captions, seed=self.seed, epoch=self.epoch, position=position, caption=caption)
-        return Item(sample.key, sample.parts[suffix], f"shard {url}: {sample.key}.{suffix}", text, number)
-
-
-class PackedSource:
-    """Our shards. A row is a sample, with captions "each" one caption of a sample."""
-
-    def __init__(self, reader: DatasetReader, *, spec: BatchSpec) -> None:
-        self.reader, self._captions, self._seed = reader, spec.captions, spec.seed
-        self.suffixes = (*IMAGE_SUFFIXES, *suffixes_for(spec.captions))
-
-    def __len__(self) -> int:
-        return sum(self.shard_rows())
-
-    def shard_rows(self) -> list[int]:
-        """Return the number of rows of each shard, from the manifest alone."""
-        infos = self.reader.manifest.shardlist
-        return [info.captions if self._captions == "each" else info.nsamples for info in infos]
-
-    def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
-        """Return an `Item` for each slot; a sample that several slots share is read once.
-
-        Raises:
-            ShardsError, FileNotFoundError: the shards cannot be read.
-            SourceError: a sample lacks its image or its captions.
-        """
-        located = [self.sample_of(slot.row) for slot in slots]
-        wanted = list(dict.fromkeys(sample for sample, _ in located))
-        found = dict(zip(wanted, self.reader.read(wanted, suffixes=self.suffixes), strict=True))
-        picking, manifest = self.picking(epoch), self.reader.manifest
-        items: list[Any] = []
-        for slot, (number, caption) in zip(slots, located, strict=True):
-            url = f"{self.reader.url}/{manifest.shardlist[manifest.locate(number)[0]].url}"
-            position = slot.position
-            items.append(picking.item(found[number], number=number, url=url, position=position, caption=caption))
-        return items
-
-    def cost(self, slots: Sequence[Slot]) -> int:
-        """Return the bytes of the samples, taking each for its shard's average."""
-        infos = self.reader.manifest.shardlist
-        samples = {self.sample_of(slot.row)[0] for slot in slots}
-        shards_hit = [infos[self.reader.manifest.locate(sample)[0]] for sample in samples]
-        return sum(info.filesize // info.nsamples for info in shards_hit)
-
-    def picking(self, epoch: int) -> Picking:
-        """Return how samples become rows in an epoch."""
-        return Picking(self._captions, self._seed, epoch)
-
-    def sample_of(self, row: int) -> tuple[int, int | None]:
-        """Return the sample behind a row, and which of its captions the row is (None: as the policy says)."""
-        if self._captions != "each":
-            return row, None
-        manifest = self.reader.manifest
-        shard_no, number = manifest.locate_caption(row)
-        in_shard, caption = self.reader.index(shard_no).caption_row(number)
-        return manifest.first_row(shard_no) + in_shard, caption
-
-
 class MapSource:
-    """Any map-style Dataset: one shard of `len(dataset)` rows."""
+    """Any map-style Dataset: one shard of `len(dataset)` rows, or of its first `limit`."""
 
-    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - duck-typed, as torch does
-        self.dataset = dataset
+    def __init__(self, dataset: Any, *, limit: int | None = None) -> None:  # noqa: ANN401 - duck-typed, as torch does
+        self.dataset, self._limit = dataset, limit
         self._told: int | None = None
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        rows = len(self.dataset)
+        return rows if self._limit is None else min(rows, self._limit)
 
     def shard_rows(self) -> list[int]:
-        """Return the dataset's length."""
-        return [len(self.dataset)]
+        """Return the number of its rows."""
+        return [len(self)]
 
     def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
         """Return what the dataset gives for these rows, by `__getitems__` where it has that.
@@ -175,7 +99,8 @@ class SequenceSource:
         sample = Sample(row["__key__"], texts)
         text = pick(sample, self._captions, seed=self._seed, epoch=epoch, position=position, caption=None)
         name = f"{row.get('__url__', 'the source')}: {sample.key}.{image}"
-        return Item(sample.key, memoryview(row[image]), name, text, position)
+        draws = row_seed(seed=self._seed, epoch=epoch, position=position)
+        return Item(sample.key, memoryview(row[image]), name, text, position, draws)
 
 
 class BatchSource:
@@ -219,7 +144,7 @@ def open_source(
         return SequenceSource(Tars(url), spec=spec) if names_tars(url) else PackedSource(read(url), spec=spec)
     # An IterableDataset inherits a __getitem__ that only raises, and may have a length
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):
-        return MapSource(source)
+        return MapSource(source, limit=spec.limit)
     _refuse_iterator(source)
     if isinstance(source, Iterable):
         return SequenceSource(source, spec=spec)

@@ -27,6 +27,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         digest: Identifies the data: `digest_of` its shards, or `UNKNOWN`.
+        subset: Identifies the rows that are chosen of them by `keep` and `limit`: `Subset.digest`.
         shuffle: As in `BatchSpec`.
         seed: As in `BatchSpec`.
         window_shards: As in `StreamOptions`; part of the order only with shuffle="window".
@@ -37,6 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     digest: str
+    subset: str
     shuffle: Shuffle | None
     seed: _Seed
     window_shards: Annotated[int, msgspec.Meta(ge=1)]
@@ -50,8 +52,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: object, *, now: "Place") -> Self:
+    def from_dict(cls, data: object, *, now: "Place", strict: bool = True) -> Self:
         """Read what `to_dict` gave, for a loader whose own place is `now`; its epoch and position do not matter.
+
+        Without `strict` the state may be of other data or another order; its epoch and position are then those of now.
 
         Raises:
             OptionError: Names the field, what was expected and what was found: the state has another form or version,
@@ -60,7 +64,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(data, Mapping):
             raise OptionError("state", data, "must be the dict that a loader saved")
         place = cls(**_fields_of(cls, data))
-        for name, saved, expected in _compared(place, now):
+        for name, saved, expected in _compared(place, now) if strict else ():
             if saved != expected:
                 problem = f"it was saved with this and the loader has {expected!r}: {_MEANINGS[name]}"
                 raise OptionError(_named(name), saved, problem)
@@ -90,7 +94,10 @@ def digest_of(shardlist: Sequence[tuple[str, int, str]]) -> str:
 
 
 _MEANINGS = {
-    "digest": "other data, where the position means other rows; give the loader the source that the state is of",
+    "digest": "other data, where the position means other rows; give the loader the source that the state is of, or "
+    "start these data at the same position by load_state_dict(state, strict=False)",
+    "subset": "other rows of the data are chosen; use the keep and limit that the state is of, or start these rows at "
+    "the same position by load_state_dict(state, strict=False)",
     "shuffle": "another order; use the shuffle that the state is of, or start afresh",
     "seed": "another order; use the seed that the state is of, or start afresh",
     "window_shards": "another order; use the window_shards that the state is of, or start afresh",
@@ -103,6 +110,7 @@ def _compared(saved: Place, now: Place) -> list[tuple[str, object, object]]:
     """Name, saved and present value of all that a position depends on; equal where a difference changes no row."""
     pairs: list[tuple[str, object, object]] = [
         ("digest", saved.digest, now.digest),
+        ("subset", saved.subset, now.subset),
         ("shuffle", saved.shuffle, now.shuffle),
         ("seed", saved.seed, now.seed),
     ]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shards.sample import Sample
-from stream.captions import draw, pick, suffixes_for
+from stream.captions import pick, suffixes_for
+from stream.draws import draw
 from stream.errors import SourceError
 
 CAPTIONS = ["A dog. ", "Ein Hund läuft\n", "犬", "", "  a dog, again"]

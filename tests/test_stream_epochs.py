@@ -11,10 +11,12 @@ from torch.utils.data import IterableDataset
 from packed import SIZE, make_packed
 from ranks import left_behind
 from shards.dataset import DatasetReader
+from stream.collate import Hooks
 from stream.epochs import begin_epoch, is_registered, make_place, make_plan
 from stream.errors import OptionError
 from stream.options import BatchSpec, StreamOptions
-from stream.sources import BatchSource, MapSource, PackedSource, SequenceSource
+from stream.packed import PackedSource
+from stream.sources import BatchSource, MapSource, SequenceSource
 
 SAMPLES = 20
 
@@ -66,7 +68,7 @@ def plan_of(source, path="alone", *, workers=0, **spec):
     made = BatchSpec(**{"batch_size": 4, "image_size": SIZE, "shuffle": None, **spec})
     options = StreamOptions(workers=workers, transport="stock" if path == "stock" else "ours")
     own = None if made.batch_size is None else collate
-    return make_plan(source(made), made, options, own, None if path == "alone" else accelerator_of(path))
+    return make_plan(source(made), made, options, Hooks(collate=own), None if path == "alone" else accelerator_of(path))
 
 
 def mapped(spec):

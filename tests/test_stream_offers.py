@@ -13,9 +13,9 @@ from stream.errors import SourceError
 from stream.offers import BatchOffer, StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec
 from stream.order import Order
+from stream.packed import PackedSource
 from stream.rows import open_rows
 from stream.schedule import Schedule, slots
-from stream.sources import PackedSource
 from stream.wire import unpack
 
 SAMPLES = 46

@@ -5,8 +5,9 @@ from typing import get_args
 
 import pytest
 
+from stream.combinations import check_combination
 from stream.errors import OptionError
-from stream.options import BatchSpec, StreamOptions, check_combination
+from stream.options import BatchSpec, StreamOptions
 
 BOTH = pytest.mark.parametrize("kind", [BatchSpec, StreamOptions])
 SPEC = {f.name for f in fields(BatchSpec)}

@@ -9,8 +9,9 @@ from shards.dataset import DatasetReader
 from stream.errors import OptionError
 from stream.job import Job
 from stream.options import BatchSpec, StreamOptions
+from stream.packed import PackedSource
 from stream.plan import Plan
-from stream.sources import BatchSource, MapSource, PackedSource, SequenceSource
+from stream.sources import BatchSource, MapSource, SequenceSource
 from stream.state import UNKNOWN
 
 SAMPLES = 20

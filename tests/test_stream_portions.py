@@ -16,10 +16,11 @@ from stream.cuts import Cut
 from stream.errors import SourceError
 from stream.options import BatchSpec
 from stream.order import Order
+from stream.packed import PackedSource
 from stream.portions import EpochRows, Pace, batch_portions, map_portions, sequence_portions, source_batches
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
-from stream.sources import BatchSource, MapSource, PackedSource, SequenceSource
+from stream.sources import BatchSource, MapSource, SequenceSource
 
 SAMPLES = 20
 HERE = Pace()

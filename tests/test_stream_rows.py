@@ -20,9 +20,9 @@ from shards.store import open_store
 from shards.writer import ShardWriter
 from stream.errors import SourceError, StreamError
 from stream.options import BatchSpec
+from stream.packed import PackedSource
 from stream.rows import open_rows, plan_rows
 from stream.schedule import Slot
-from stream.sources import PackedSource
 
 SAMPLES = 20
 POLICIES = ["first", "random", "all", "each"]

@@ -10,10 +10,11 @@ from shards.dataset import DatasetReader
 from stream.collate import CollateOptions, Collator
 from stream.options import BatchSpec
 from stream.order import Order
+from stream.packed import PackedSource
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule, Slot
 from stream.sharded import Failed, Loaded, ShardDataset, ShownSampler, Step, StepSampler
-from stream.sources import MapSource, PackedSource
+from stream.sources import MapSource
 
 SAMPLES = 20
 

@@ -11,14 +11,14 @@ from shards.dataset import DatasetReader
 from shards.index import RowInfo
 from shards.store import open_store
 from shards.writer import ShardWriter
-from stream.captions import draw
+from stream.draws import draw
 from stream.errors import OptionError, SourceError
 from stream.options import BatchSpec
+from stream.packed import PackedSource
 from stream.schedule import Slot
 from stream.sources import (
     BatchSource,
     MapSource,
-    PackedSource,
     SequenceSource,
     open_batches,
     open_source,

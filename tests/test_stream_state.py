@@ -15,6 +15,7 @@ SHARDS = [("made-000000.tar", 6, "0" * 32), ("made-000001.tar", 5, "1" * 32)]
 def place(**changed):
     fields = {
         "digest": digest_of(SHARDS),
+        "subset": "all",
         "shuffle": "window",
         "seed": 3,
         "window_shards": 4,
@@ -29,6 +30,7 @@ def place(**changed):
 PLACES = st.builds(
     Place,
     digest=st.text(),
+    subset=st.text(),
     shuffle=st.sampled_from([None, "window", "full"]),
     seed=st.integers(0, 2**63 - 1),
     window_shards=st.integers(1, 2**40),
@@ -46,6 +48,7 @@ def test_a_place_comes_back_from_json(saved):
 def test_the_fields_are_plain_and_named():
     assert place().to_dict() == {
         "digest": digest_of(SHARDS),
+        "subset": "all",
         "shuffle": "window",
         "seed": 3,
         "window_shards": 4,
@@ -65,6 +68,7 @@ def test_a_place_of_another_epoch_and_position_is_taken():
     [
         ("digest", digest_of(SHARDS[:1]), "other data"),
         ("digest", UNKNOWN, "other data"),
+        ("subset", "0" * 32, "other rows of the data"),
         ("shuffle", None, "another order"),
         ("shuffle", "full", "another order"),
         ("seed", 4, "another order"),
@@ -79,6 +83,19 @@ def test_a_state_of_other_data_or_another_order_is_refused(name, other, expected
         assert refused.value.option == f"state[{name!r}]"
         assert refused.value.got == getattr(saved, name)
         assert repr(getattr(now, name)) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("digest", UNKNOWN), ("subset", "0" * 32), ("shuffle", None), ("seed", 4), ("captions", "each")]
+)
+def test_without_strict_other_data_begin_at_the_same_position(name, other):
+    saved = place(**{name: other})
+    assert Place.from_dict(saved.to_dict(), now=place(), strict=False) == saved
+
+
+def test_without_strict_a_state_must_still_be_one():
+    with pytest.raises(OptionError, match="reads version 1"):
+        Place.from_dict({**place().to_dict(), "version": 2}, now=place(), strict=False)
 
 
 @pytest.mark.parametrize("shuffle", [None, "full"])

@@ -18,11 +18,12 @@ from stream.collate import CollateOptions, Collator
 from stream.errors import DecodeError, SourceError
 from stream.options import BatchSpec
 from stream.order import Order
+from stream.packed import PackedSource
 from stream.plain import unpack
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
 from stream.sharded import Failed, Loaded, ShardDataset, StepSampler
-from stream.sources import PackedSource, SequenceSource
+from stream.sources import SequenceSource
 from stream.steps import Ahead, Cut, Finish, LoadedSteps, Told, named, row_steps, sequence_steps, unnamed
 
 SAMPLES = 20

@@ -50,7 +50,8 @@ class User:
     def __init__(self, loader, rank, portion):
         self.loader, self.rank, self.portion = loader, rank, portion
         self.kept = deque()
-        self.wrong, self.resident, self.shared, self.rings, self.lent = [], [], [], [], []
+        self.wrong, self.steps = [], 0
+        self.peaks = {}  # only the highest: what is noted of every step would be memory that grows
 
     def take(self, batch):
         first = self.loader.position - self.loader.total_batch_size + self.rank * self.portion
@@ -68,27 +69,32 @@ class User:
         else:
             right = list(map(int, batch["key"])) == expected and numbers_of(batch["image"]) == expected
         if not right:
-            self.wrong.append([len(self.resident), expected[0]])
+            self.wrong.append([self.steps, expected[0]])
 
     def measure(self):
         kib = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
         own, files, shared = (int(kib[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem"))
-        self.resident.append(own + files)
-        self.shared.append(shared)
+        self.note("before_kib" if self.steps < SINCE else "after_kib", own + files)
+        self.note("shared_kib", shared)
         # The reader's own count, for each rank that it feeds
         memories = [peer.memory for peer in self.loader._place.exchange._peers if peer.rank]
-        self.rings.append([memory.file_bytes for memory in memories])
-        self.lent.append([getattr(memory, "lent_bytes", 0) for memory in memories])
+        for number, memory in enumerate(memories):
+            self.note(("rings", number), memory.file_bytes)
+            self.note(("lent", number), getattr(memory, "lent_bytes", 0))
+        self.steps += 1
+
+    def note(self, name, value):
+        self.peaks[name] = max(value, self.peaks.get(name, 0))
 
     def told(self):
         return {
-            "steps": len(self.resident),
+            "steps": self.steps,
             "wrong": self.wrong[:5],
-            "before_kib": max(self.resident[:SINCE]),
-            "after_kib": max(self.resident[SINCE:], default=0),
-            "shared_kib": max(self.shared),
-            "rings": [max(each) for each in zip(*self.rings, strict=True)],
-            "lent": [max(each) for each in zip(*self.lent, strict=True)],
+            **{name: self.peaks.get(name, 0) for name in ("before_kib", "after_kib", "shared_kib")},
+            **{
+                name: [peak for place, peak in sorted(self.peaks.items(), key=str) if place[0] == name]
+                for name in ("rings", "lent")
+            },
         }
 
 
@@ -101,7 +107,7 @@ def case_of(case, accelerator):
     accelerator = accelerator_for("dispatch")
     loader = accelerator.prepare(loader_of(case, accelerator, ranks))
     user = User(loader, rank, case["portion"])
-    while len(user.resident) < case["steps"]:
+    while user.steps < case["steps"]:
         iterate(loader, user, case)
     kinds = loader.describe()
     loader.close()
@@ -113,7 +119,7 @@ def iterate(loader, user, case):
         user.take(batch)
         if user.rank == 1:
             time.sleep(case["sleep_s"])
-        if taken == case["breaks_after"] or len(user.resident) == case["steps"]:
+        if taken == case["breaks_after"] or user.steps == case["steps"]:
             return
 
 

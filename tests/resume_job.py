@@ -1,0 +1,53 @@
+"""What ranks are told to do by the tests of resuming: take steps of a loader, from its beginning or from a state."""
+
+import json
+from hashlib import sha256
+
+import torch
+
+from rank_programs.rank_job import accelerator_for
+from stream.loader import StreamLoader
+
+
+def jittered(example, generator):
+    """An augmentation: noise and mirroring, by the row's own generator."""
+    noise = torch.randint(256, example["image"].shape, generator=generator, dtype=torch.uint8)
+    image = example["image"] ^ noise
+    return {**example, "image": image.flip(-1) if torch.rand((), generator=generator) < 0.5 else image}
+
+
+def walk(url, mode, options, *, epochs=1, state=None, seed=None, take=None):
+    """This rank's keys and a digest of its pixels at each step, with the state after each, until `epochs` are over.
+
+    `seed` moves the global generators before and after the loader is made; `take` ends after so many steps.
+    """
+    if seed is not None:
+        torch.manual_seed(seed)
+    accelerator = accelerator_for(mode)
+    size = tuple(options.pop("image_size"))
+    loader = StreamLoader(url, accelerator=accelerator, transform=jittered, image_size=size, **options)
+    if seed is not None:
+        torch.manual_seed(seed + 1)
+    accelerator.prepare(loader)
+    if state is not None:
+        loader.load_state_dict(state)
+    found = []
+    while loader.epoch < epochs and (take is None or len(found) < take):
+        epoch = loader.epoch
+        for batch in loader:
+            if seed is not None:
+                torch.rand(3)
+            pixels = [sha256(image.contiguous().numpy().tobytes()).hexdigest()[:16] for image in batch["image"]]
+            real = loader.remainder if loader.end_of_dataloader else loader.total_batch_size
+            found.append(
+                {
+                    "epoch": epoch,
+                    "rows": list(zip(batch["key"], pixels, strict=True)),
+                    "real": real,
+                    "state": json.loads(json.dumps(loader.state_dict())),
+                }
+            )
+            if len(found) == take:
+                break
+    loader.close()
+    return {"ranks": accelerator.num_processes, "steps": found}
