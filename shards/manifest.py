@@ -55,7 +55,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """What a manifest of any version holds; read first, since the other fields may mean other things."""
+    """What a manifest of any version holds."""
 
     shardstream_version: int
 
@@ -80,15 +80,13 @@ class Manifest:
                 files that are not those of its dataset.
         """
         try:
-            version = msgspec.json.decode(data, type=_Version).shardstream_version
-            if version > VERSION:
-                problem = f"format version {version} is newer than {VERSION}, the newest this reader knows"
-                raise ManifestError(url, problem, UPDATE_HINT)
             file = msgspec.json.decode(data, type=_File)
         except (msgspec.DecodeError, RecursionError) as exc:
+            _refuse_newer(data, url)
             raise ManifestError(url, f"it cannot be read ({exc})") from exc
-        if version < 1:
-            raise ManifestError(url, f"there is no format version {version}")
+        if not 1 <= file.shardstream_version <= VERSION:
+            _refuse_newer(data, url)
+            raise ManifestError(url, f"there is no format version {file.shardstream_version}")
         _check_names(file, url)
         manifest = cls(file.name, file.shardlist)
         for what, said, found in (
@@ -166,14 +164,26 @@ class Manifest:
         return list(accumulate(info.captions for info in self.shardlist))
 
 
+def _refuse_newer(data: bytes, url: str) -> None:
+    """Raise if a manifest is of a newer version, whose fields may mean other things; also if it cannot be read."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).shardstream_version
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ManifestError(url, f"it cannot be read ({exc})") from exc
+    if version > VERSION:
+        problem = f"format version {version} is newer than {VERSION}, the newest this reader knows"
+        raise ManifestError(url, problem, UPDATE_HINT)
+
+
 def _check_names(file: _File, url: str) -> None:
     """Refuse names that are not those of this dataset's shards; so none leads outside the manifest's folder."""
     try:
         check_key(file.name)
     except NameRuleError as exc:
         raise ManifestError(url, f"its {exc}") from exc
+    is_shard = re.compile(rf"{file.name}-[0-9]{{6,}}\.tar").fullmatch
     for info in file.shardlist:
-        if not re.fullmatch(rf"{file.name}-[0-9]{{6,}}\.tar", info.url) or info.index_url != info.url + INDEX:
+        if not is_shard(info.url) or info.index_url != info.url + INDEX:
             problem = f"it lists {info.url!r} with {info.index_url!r}, which are no shard and index of {file.name!r}"
             raise ManifestError(url, problem)
     if len({info.url for info in file.shardlist}) != len(file.shardlist):
