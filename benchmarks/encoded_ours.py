@@ -63,7 +63,7 @@ class Ours:
 
     def _open(self, arrived: Arrived) -> tuple[int, int]:
         items = open_rows(arrived.header, arrived.body, verify=self._verify)
-        size = sum(len(item.image) + len(str(item.caption).encode()) for item in items)
+        size = sum(len(item.image or b"") + len(str(item.caption).encode()) for item in items)
         return size, 0
 
 

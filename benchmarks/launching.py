@@ -40,6 +40,21 @@ class FailedRankError(Exception):
         return f"rank {self.rank}: {self.problem}"
 
 
+class Limits(NamedTuple):
+    """How long a job may take.
+
+    `silence_s`: seconds without a word from any rank after which they are given up. `kill_after_s`: seconds after
+    which all ranks are killed at once (SIGKILL) if they are still there.
+    """
+
+    silence_s: float = _SILENCE_S
+    kill_after_s: float | None = None
+
+
+class KilledError(Exception):
+    """The ranks were killed, as was asked for."""
+
+
 class _Rank(NamedTuple):
     process: "subprocess.Popen[bytes]"
     errors: IO[bytes]
@@ -56,7 +71,7 @@ def run_ranks(
     *,
     ranks: int,
     answer: type[A],
-    silence_s: float = _SILENCE_S,
+    limits: Limits | None = None,
     tell: Callable[[str], object] = lambda text: sys.stderr.write(f"{text}\n"),
 ) -> list[A]:
     """Run `program` on every rank with this plan and return their answers by rank.
@@ -66,20 +81,23 @@ def run_ranks(
         plan: What each rank is told.
         ranks: How many processes.
         answer: What each of them answers.
-        silence_s: Seconds without a word from any rank after which they are given up.
+        limits: How long to wait; None: the default ones.
         tell: Is told how far the ranks are.
 
     Raises:
         FailedRankError: a rank said that it failed, ended without an answer, or was silent for too long.
+        KilledError: they were killed.
     """
     words: SimpleQueue[tuple[int, Word]] = SimpleQueue()
     answers: dict[int, A] = {}
+    limits = limits or Limits()
+    kill_at = None if limits.kill_after_s is None else time.monotonic() + limits.kill_after_s
     with _started(program, ranks) as started:
         for number, rank in enumerate(started):
             about = (number, rank.process, msgspec.json.encode(plan), words)
             Thread(target=_talk, args=about, name=f"talk-{number}", daemon=True).start()
         while len(answers) < ranks:
-            number, word = _next(words, started, answers.keys(), silence_s)
+            number, word = _next(words, started, answers.keys(), limits.silence_s, kill_at)
             if isinstance(word, Failed):
                 raise FailedRankError(number, word.problem)
             if isinstance(word, Told):
@@ -130,14 +148,21 @@ def _talk(number: int, process: "subprocess.Popen[bytes]", plan: bytes, words: "
 
 
 def _next(
-    words: "SimpleQueue[tuple[int, Word]]", started: Sequence[_Rank], answered: Collection[int], silence_s: float
+    words: "SimpleQueue[tuple[int, Word]]",
+    started: Sequence[_Rank],
+    answered: Collection[int],
+    silence_s: float,
+    kill_at: float | None,
 ) -> tuple[int, Told | Failed | Done]:
     begin = time.monotonic()
     while True:
         dead = [number for number, rank in enumerate(started) if rank.process.poll() is not None]
         try:
-            return words.get(timeout=_LOOK_EVERY_S)
+            left_s = _LOOK_EVERY_S if kill_at is None else min(_LOOK_EVERY_S, kill_at - time.monotonic())
+            return words.get(timeout=max(0.0, left_s))
         except Empty:
+            if kill_at is not None and time.monotonic() >= kill_at:
+                raise KilledError from None  # leaving kills them
             for number in dead:
                 if number not in answered:
                     status = started[number].process.returncode

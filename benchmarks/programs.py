@@ -1,20 +1,25 @@
-"""Which program the command line of run.py asks for: the grid, the transport alone, or the faults side by side."""
+"""Which program the command line of run.py asks for: the grid, transport alone, faults side by side, kill trials."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
+import kill_trials
 import transport
 from faults import not_run, run_faults
 
 
 def other_program(arguments: Sequence[str]) -> int | None:
-    """Run what `--transport` or `--faults` asks for and return its exit status; None if neither is there."""
+    """Run what `--transport`, `--faults` or `--kill-trials` asks for and return its exit status; None without them."""
     if "--faults" in arguments:
         return faults_program(arguments)
-    if any(word == "--transport" or word.startswith("--transport=") for word in arguments):
+    if _asks("--transport", arguments):
         return transport.main(_without_mode(arguments))
-    return None
+    return kill_trials.main(arguments) if _asks("--kill-trials", arguments) else None
+
+
+def _asks(flag: str, arguments: Sequence[str]) -> bool:
+    return any(word == flag or word.startswith(f"{flag}=") for word in arguments)
 
 
 def faults_program(arguments: Sequence[str]) -> int:

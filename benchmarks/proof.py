@@ -57,6 +57,16 @@ ISSUES = {
      "python -m pytest -q --proof tests/test_exits.py"),
     ("Memory over 10,000 steps", "python -m pytest -q --proof tests/test_endurance.py"),
     ),
+    "4": (
+    ("The real images, packed into 7 shards",
+     f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val --shard-size 5000000"),
+    ("Killed at random moments, until every epoch is over",
+     "python benchmarks/run.py --kill-trials 50 --data $OUT/coco-val"),
+    ("Resuming at every step, any ranks, modes and batches; one order for 1 to 4 ranks; what is read again",
+     "python -m pytest -q tests/test_laws_resume.py"),
+    ("Lengths of filters, counted by hand; the shares of mixtures at every prefix",
+     "python -m pytest -q tests/test_stream_keep.py tests/test_stream_mix.py tests/test_stream_shares.py"),
+    ),
 }  # fmt: skip
 
 

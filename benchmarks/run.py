@@ -3,6 +3,7 @@
     python benchmarks/run.py --data packed/val --mode dispatch,shard --ranks 2 --json grid.json --plot grid.png
     python benchmarks/run.py --mode dispatch --transport ours,stock,scatter
     python benchmarks/run.py --mode dispatch --faults
+    python benchmarks/run.py --kill-trials 50 --data packed/val
 
 The table goes to standard output (Markdown), progress to standard error. The decode ceiling is measured in the same
 run, before and after each repeat. Exit status: 0 everything was measured; 1 a row or a check failed, which the table

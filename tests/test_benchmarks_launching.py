@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 import launching
-from launching import FailedRankError, run_ranks
+from launching import FailedRankError, KilledError, Limits, run_ranks
 
 pytestmark = pytest.mark.ranks
 
@@ -81,7 +81,18 @@ def test_a_rank_that_ends_without_an_answer_is_named_with_its_last_words(launch)
 
 def test_ranks_that_say_nothing_are_given_up_and_ended(launch, tmp_path):
     with pytest.raises(FailedRankError, match=r"said anything for 0\.5 s"):
-        launch(f"open({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w'); time.sleep(60)", silence_s=0.5)
+        launch(f"open({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w'); time.sleep(60)", limits=Limits(silence_s=0.5))
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_ranks_are_killed_at_the_moment_that_was_asked_for(launch, tmp_path):
+    begin = time.monotonic()
+    with pytest.raises(KilledError):
+        launch(
+            f"open({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w'); time.sleep(60)", limits=Limits(kill_after_s=1.0)
+        )
+    assert 1.0 <= time.monotonic() - begin < 30
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
