@@ -20,11 +20,14 @@ class Merged(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-def merge(spans: Sequence[tuple[int, int]], *, gap_bytes: int, max_bytes: int) -> list[Merged]:
+def merge(
+    spans: Sequence[tuple[int, int]], *, gap_bytes: int, max_bytes: int, rows: Sequence[int] | None = None
+) -> list[Merged]:
     """Cover `spans` (start, end; end exclusive, any order, overlaps allowed) by reads in ascending order.
 
     Two neighbours share a read when at most `gap_bytes` lie between them and the read stays within `max_bytes`; a
-    single span larger than that is one read of its own.
+    single span larger than that is one read of its own. With `rows`, the row of each span in the order of the file, a
+    read also goes over no other row: what was consumed is not read again between what was not.
     """
     ordered = sorted(Piece(start, end, place) for place, (start, end) in enumerate(spans))
     reads: list[Merged] = []
@@ -32,6 +35,7 @@ def merge(spans: Sequence[tuple[int, int]], *, gap_bytes: int, max_bytes: int) -
     start = end = 0
     for piece in ordered:
         near = group and piece.start - end <= gap_bytes and max(end, piece.end) - start <= max_bytes
+        near = near and (rows is None or rows[piece.place] - rows[group[-1].place] <= 1)
         if group and not near:
             reads.append(Merged(start, end, tuple(group)))
             group = []

@@ -110,7 +110,8 @@ class ShardReader:
                 if offset:
                     spans.append((offset, offset + size))
                     wanted.append((place, suffix))
-        reads = merge(spans, gap_bytes=self.store.gap_bytes, max_bytes=self.store.max_read_bytes)
+        store, of_row = self.store, [rows[place] for place, _ in wanted] if self.store.in_place else None
+        reads = merge(spans, gap_bytes=store.gap_bytes, max_bytes=store.max_read_bytes, rows=of_row)
         return ReadPlan(reads, wanted)
 
     def read(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> list[Sample]:
@@ -163,9 +164,11 @@ class ShardReader:
         gap, most, in_place = self.store.gap_bytes, self.store.max_read_bytes, self.store.in_place
         reads: list[tuple[int, int]] = []
         parts: list[list[PlacedPart]] = [[] for _ in rows]
-        start = end = -1
+        start = end = before = -1
         for offset, stop, place, suffix, checksum in self._spans(rows, suffixes):
-            if start >= 0 and (offset - end > gap or max(end, stop) - start > most):
+            apart = in_place and rows[place] - before > 1  # other rows lie between, see `ranges.merge`
+            before = rows[place]
+            if start >= 0 and (apart or offset - end > gap or max(end, stop) - start > most):
                 reads.append((start, end))
                 at += end - start if in_place else 0
                 start = -1

@@ -42,7 +42,8 @@ class Store(Protocol):
     """One folder of files. Names are relative to it; byte ranges are `[start, end)`; all errors name the URL.
 
     `gap_bytes` is how far apart two ranges may lie to be worth one read, `max_read_bytes` how long one read may get,
-    `in_place` whether `read_into` reads straight into the buffer, without a copy.
+    `in_place` whether `read_into` reads straight into the buffer, without a copy: then a read is cheap, and none goes
+    over rows that were not asked for.
     """
 
     url: str

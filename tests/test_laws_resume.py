@@ -4,9 +4,7 @@ import json
 from hashlib import sha256
 from itertools import chain
 
-import numpy as np
 import pytest
-import simplejpeg
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
 from hypothesis import given, settings
@@ -16,7 +14,6 @@ from torch.utils.data import Dataset, IterableDataset
 from laws import check_resume
 from packed import SIZE, make_packed
 from shards.dataset import DatasetReader
-from shards.local import LocalStore
 from stream.keep import key_split
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
@@ -130,20 +127,11 @@ def test_a_state_fits_worker_processes(made):
     )
 
 
-@pytest.fixture(scope="module")
-def heavy(tmp_path_factory):
-    """Images larger than the gaps that are read along, so that what is read is what was asked for."""
-    noise = np.random.default_rng(0).integers(0, 256, (SAMPLES, 64, 128, 3), dtype=np.uint8)
-    images = {number: simplejpeg.encode_jpeg(noise[number], quality=95) for number in range(SAMPLES)}
-    assert min(map(len, images.values())) > LocalStore.gap_bytes
-    return make_packed(tmp_path_factory.mktemp("heavy"), SAMPLES, shard_bytes=100 * 2**10, images=images)
-
-
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shuffle", [None, "window", "full"])
-def test_nothing_that_was_consumed_is_read_again(heavy, path, shuffle, reads):
+def test_nothing_that_was_consumed_is_read_again(made, path, shuffle, reads):
     options = {"shuffle": shuffle, "batch_size": 4, "drop_last": True, "image_size": SIZE}  # so without padding
-    loader, consumed, state = loader_of(heavy.url, path, **options), set(), {}
+    loader, consumed, state = loader_of(made.url, path, **options), set(), {}
     for batch in loader:
         consumed |= set(batch["key"])
         state = loader.state_dict()
@@ -151,13 +139,13 @@ def test_nothing_that_was_consumed_is_read_again(heavy, path, shuffle, reads):
             break
     loader.close()
     reads.ranges.clear()
-    other = loader_of(heavy.url, path, **options)
+    other = loader_of(made.url, path, **options)
     other.load_state_dict(state)
     left = {key for batch in other for key in batch["key"]}
     other.close()
     assert len(left) == 12
     assert not left & consumed
-    spans = {key: span_of(heavy.url, int(key)) for key in heavy.keys}
+    spans = {key: span_of(made.url, int(key)) for key in made.keys}
     touched = {key for key, span in spans.items() if any(overlap(span, one) for one in reads.ranges)}
     assert left <= touched
     assert not touched & consumed

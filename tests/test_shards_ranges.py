@@ -90,3 +90,11 @@ def test_cutting_copies_nothing():
     ((_, view),) = cut(read, memoryview(data))
     data[1:3] = b"xy"
     assert view == b"xy"
+
+
+@given(st.lists(st.integers(0, 30), max_size=12), st.integers(0, 100))
+def test_with_rows_a_read_goes_over_no_other_row(rows, gap_bytes):
+    spans = [(10 * row, 10 * row + 6) for row in rows]
+    for read in merge(spans, gap_bytes=gap_bytes, max_bytes=10**6, rows=rows):
+        mine = sorted({rows[piece.place] for piece in read.pieces})
+        assert mine == list(range(mine[0], mine[-1] + 1))

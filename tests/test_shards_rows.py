@@ -107,6 +107,16 @@ def test_far_rows_are_reads_of_their_own(reader):
     assert len(reader.store.reads) == 2
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_local_read_goes_over_no_other_row(reader, in_place):
+    reader.store.gap_bytes, reader.store.in_place = 2**20, in_place
+    reader.read([0, 1, 3, 4, 7])
+    spans = [[reader.index.span(row, suffix) for suffix in reader.index.suffixes] for row in range(20)]
+    first = {row: min(offset for offset, _ in each if offset) for row, each in enumerate(spans)}
+    begins = [row for row, start in first.items() if start in {start for start, _ in reader.store.reads}]
+    assert begins == ([0, 3, 7] if in_place else [0])
+
+
 def test_rows_are_read_into_a_given_buffer(reader):
     buffer = bytearray(reader.plan([9, 2]).bytes + 5)
     samples = reader.read_into(memoryview(buffer), [9, 2])
