@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xxhash import xxh3_128_hexdigest
 
@@ -15,9 +16,17 @@ from shards.sample import Sample
 from shards.store import Store, open_store
 
 
+class PlanStart(NamedTuple):
+    """Where a plan begins that stands behind others: byte of the memory, number of row 0, number of its first shard."""
+
+    at: int = 0
+    row: int = 0
+    shard: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetPlan:
-    """How to bring some samples into one memory of `size` bytes.
+    """How to bring some samples into `[start, size)` of a memory of `size` bytes or more.
 
     `samples` are grouped by shard, the shards in the order in which the rows name them first; `urls` are those shards.
     `reads` are (name of the shard's file, reads of it (start, end)) of each of them, in the order in which what they
@@ -28,10 +37,15 @@ class DatasetPlan:
     urls: list[str]
     samples: list[PlacedSample]
     reads: list[tuple[str, list[tuple[int, int]]]]
+    start: int = 0
 
 
-def _assign(memory: memoryview, data: memoryview) -> None:
+def assign(memory: memoryview, data: memoryview) -> None:
+    """Copy by assignment, which lets no other thread run."""
     memory[:] = data
+
+
+_BEGINNING = PlanStart()
 
 
 class DatasetReader:
@@ -88,6 +102,23 @@ class DatasetReader:
         reader = self._readers.get(shard_no)
         return reader if reader is not None else self._readers.setdefault(shard_no, self._open(shard_no))
 
+    def shard_url(self, row: int) -> str:
+        """Return the URL of the shard that holds a global row.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        return self._store.url_of(self.manifest.shardlist[self.manifest.locate(row)[0]].url)
+
+    def sample_bytes(self, row: int) -> int:
+        """Return about how many bytes a global row's sample takes: its shard's average.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        info = self.manifest.shardlist[self.manifest.locate(row)[0]]
+        return info.filesize // info.nsamples
+
     def read(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> list[Sample]:
         """Return the samples of these global rows, in their order, by merged reads over all shards.
 
@@ -118,8 +149,12 @@ class DatasetReader:
                 samples[place] = sample
         return [sample for sample in samples if sample is not None]
 
-    def plan(self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None) -> DatasetPlan:
+    def plan(
+        self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None, start: PlanStart = _BEGINNING
+    ) -> DatasetPlan:
         """Decide how these global rows are brought into one memory; reads nothing but indexes that were not open yet.
+
+        With `start` the plan stands behind others in that memory, its rows and shards are numbered on from there.
 
         Raises:
             IndexError: there is no such row.
@@ -130,16 +165,16 @@ class DatasetReader:
         for row in rows:
             shard_no, in_shard = manifest.locate(row)
             groups.setdefault(shard_no, []).append(in_shard)
-        size, urls = 0, [self._store.url_of(manifest.shardlist[shard_no].url) for shard_no in groups]
+        size, urls = start.at, [self._store.url_of(manifest.shardlist[shard_no].url) for shard_no in groups]
         samples: list[PlacedSample] = []
         reads: list[tuple[str, list[tuple[int, int]]]] = []
-        for place, (shard_no, group) in enumerate(groups.items()):
-            shard, first = self.shard(shard_no), manifest.first_row(shard_no)
+        for place, (shard_no, group) in enumerate(groups.items(), start=start.shard):
+            shard, first = self.shard(shard_no), start.row + manifest.first_row(shard_no)
             ranges, parts, size = shard.lay_out(group, suffixes, at=size)
             reads.append((shard.name, ranges))
             key = shard.index.key
             samples += [PlacedSample(first + row, place, key(row), p) for row, p in zip(group, parts, strict=True)]
-        return DatasetPlan(size, urls, samples, reads)
+        return DatasetPlan(size, urls, samples, reads, start.at)
 
     def local_reads(self, plan: DatasetPlan) -> list[tuple[str, list[tuple[int, int]]]] | None:
         """Return (path, ranges) of local files whose bytes, one behind the other, `fill` brings; None: of no such."""
@@ -157,7 +192,7 @@ class DatasetReader:
         return self._store.in_place and self._fill_in_place(plan, memory, wait=False)
 
     def fill(
-        self, plan: DatasetPlan, memory: memoryview, *, copy: Callable[[memoryview, memoryview], None] = _assign
+        self, plan: DatasetPlan, memory: memoryview, *, copy: Callable[[memoryview, memoryview], None] = assign
     ) -> None:
         """Bring the bytes of a plan into `memory` (writable, `plan.size` bytes); their checksums are not compared.
 
@@ -174,7 +209,10 @@ class DatasetReader:
         _check_memory(plan, memory)
         reads = [(shard, *read) for shard, (_, ranges) in enumerate(plan.reads) for read in ranges]
         answers = self._store.read_many([(plan.reads[shard][0], start, end) for shard, start, end in reads])
-        parts = deque(sorted((p.at, s.shard, p.offset, p.size) for s in plan.samples for p in s.parts if p.size))
+        first = plan.samples[0].shard if plan.samples else 0  # they are in the order of their shards
+        parts = deque(
+            sorted((p.at, s.shard - first, p.offset, p.size) for s in plan.samples for p in s.parts if p.size)
+        )
         for (shard, start, end), answer in zip(reads, answers, strict=True):
             while parts and parts[0][1] == shard and parts[0][2] < end:  # the parts stand in the order of the reads
                 at, _, offset, size = parts.popleft()
@@ -182,7 +220,7 @@ class DatasetReader:
 
     def _fill_in_place(self, plan: DatasetPlan, memory: memoryview, *, wait: bool) -> bool:
         _check_memory(plan, memory)
-        at = 0
+        at = plan.start
         for name, ranges in plan.reads:
             size = sum(end - start for start, end in ranges)
             if not self._store.read_ranges_into(name, memory[at : at + size], ranges, wait=wait):

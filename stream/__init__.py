@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stream.installation import install, installed
     from stream.keep import IndexRows, key_split
     from stream.loader import StreamLoader
+    from stream.mixed import StreamMix
     from stream.options import StreamOptions
     from stream.sharded import ShardDataset
     from stream.stats import Stats
@@ -35,6 +36,7 @@ _HOME = {
     "Stats": "stats",
     "StreamError": "errors",
     "StreamLoader": "loader",
+    "StreamMix": "mixed",
     "StreamOptions": "options",
     "WaitError": "errors",
     "install": "installation",
@@ -54,6 +56,7 @@ __all__ = [
     "Stats",
     "StreamError",
     "StreamLoader",
+    "StreamMix",
     "StreamOptions",
     "WaitError",
     "install",

@@ -12,9 +12,10 @@ from stream.exchange import Exchange, ExchangeOptions
 from stream.job import Job
 from stream.live import expect_collectives
 from stream.making import Maker
+from stream.mix import RowOrder
+from stream.mixed import MixedSource
 from stream.offers import StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec, StreamOptions
-from stream.order import Order
 from stream.packed import PackedSource
 from stream.passing import LoaderParts, Passing, plain_passing
 from stream.plan import Plan
@@ -155,7 +156,7 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
 def _offers(plan: Plan, epoch: int, position: int, place: Workplace) -> Iterator[StepOffer]:
     """Make the steps of an epoch, on the reader."""
     source, schedule = plan.source, plan.schedule_from(position)
-    if isinstance(source, PackedSource) and schedule is not None and plan.decodes_on == "ranks":
+    if isinstance(source, PackedSource | MixedSource) and schedule is not None and plan.decodes_on == "ranks":
         order = _order(plan, source, epoch)
         return packed_offers(source, order, schedule, portions=plan.job.portions, epoch=epoch)
     return batch_offers(_portions(plan, schedule, epoch, position, place))
@@ -183,14 +184,9 @@ def _alone(data: bytes) -> bytes:
     return data
 
 
-def _order(plan: Plan, source: RowSource, epoch: int) -> Order:
-    return Order(
-        source.shard_rows(),
-        shuffle=plan.spec.shuffle,
-        seed=plan.spec.seed,
-        epoch=epoch,
-        window_shards=plan.options.window_shards,
-    )
+def _order(plan: Plan, source: RowSource, epoch: int) -> RowOrder:
+    spec = plan.spec
+    return source.order(shuffle=spec.shuffle, seed=spec.seed, epoch=epoch, window_shards=plan.options.window_shards)
 
 
 def _parts(plan: Plan, epoch: int, position: int, place: Workplace, *, packed_for: int | None) -> LoaderParts:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stream.describe import Facts
+from stream.mixed import MixedSource
 from stream.packed import PackedSource
 from stream.plan import Plan
 from stream.sources import SequenceSource
@@ -37,7 +38,7 @@ def facts_of(plan: Plan, name: str, *, registered: bool, reached: Mapping[int, s
 
 
 def _source_name(source: Any) -> str:  # noqa: ANN401 - a source of any kind
-    if isinstance(source, PackedSource):
-        return source.reader.url
+    if isinstance(source, PackedSource | MixedSource):
+        return source.name
     inner = source.iterable if isinstance(source, SequenceSource) else source
     return f"a {type(getattr(inner, 'dataset', inner)).__name__}"

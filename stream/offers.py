@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.order import Order
+from stream.mix import RowOrder
 from stream.owning import Empty, owned
-from stream.packed import PackedSource
+from stream.packed import Samples
 from stream.rows import RowsPlan, plan_rows
 from stream.schedule import Schedule, Slot, slots
 from stream.wire import Packed, pack, write
@@ -140,7 +140,7 @@ class StepOffer(NamedTuple):
 
 
 def packed_offers(
-    source: PackedSource, order: Order, schedule: Schedule, *, portions: int, epoch: int, first_step: int = 0
+    source: Samples, order: RowOrder, schedule: Schedule, *, portions: int, epoch: int, first_step: int = 0
 ) -> Generator[StepOffer, None, None]:
     """Yield the steps of an epoch, or what is left of it, as encoded rows; nothing is read but indexes at first use.
 
@@ -179,7 +179,7 @@ def _each(steps: "Iterable[PortionStep]") -> "Generator[PortionStep, None, None]
     yield from steps  # whoever closes this closes them, where they can be closed
 
 
-def _slots_of_steps(order: Order, schedule: Schedule, first_step: int) -> Iterator[list[Slot]]:
+def _slots_of_steps(order: RowOrder, schedule: Schedule, first_step: int) -> Iterator[list[Slot]]:
     """Yield what stands at each step, padding included."""
     start, count = first_step, 1
     while start < schedule.steps:

@@ -1,17 +1,21 @@
 """Our shards as a source of rows, and how one of their samples becomes a row."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from shards.dataset import DatasetReader
+from shards.joined import JoinedReader
 from shards.sample import Sample
 from stream.captions import pick, suffixes_for
 from stream.collate import Item
 from stream.draws import row_seed
 from stream.errors import OptionError, SourceError
-from stream.keep import EVERYTHING, Subset
-from stream.options import BatchSpec, CaptionPolicy
+from stream.keep import Subset
+from stream.options import BatchSpec, CaptionPolicy, Shuffle
+from stream.order import Order
 from stream.schedule import Slot
+from stream.state import digest_of
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp")
 
@@ -55,44 +59,46 @@ def image_of(sample: Sample) -> str:
     raise SourceError(sample.key, f"the sample has no image part ({', '.join(IMAGE_SUFFIXES)}), only {parts}")
 
 
-class PackedSource:
-    """Our shards. A row is a sample, with captions "each" one caption of a sample.
+class Wanted(NamedTuple):
+    """What a spec wants of each sample: the suffixes that are read, and what they are read for."""
+
+    suffixes: tuple[str, ...]
+    with_image: bool
+    with_caption: bool
+
+    @classmethod
+    def of(cls, spec: BatchSpec) -> "Wanted":
+        """Return what a spec wants.
+
+        Raises:
+            OptionError: its `parts` name no member that a batch is made of.
+        """
+        texts = suffixes_for(spec.captions)
+        suffixes = (*IMAGE_SUFFIXES, *texts) if spec.parts is None else spec.parts
+        with_image = any(suffix in IMAGE_SUFFIXES for suffix in suffixes)
+        with_caption = set(texts) <= set(suffixes)
+        if not with_image and not with_caption:
+            images = ", ".join(IMAGE_SUFFIXES)
+            problem = f'name an image ({images}), or "{texts[0]}", which captions={spec.captions!r} reads'
+            raise OptionError("parts", spec.parts, problem)
+        return cls(suffixes, with_image, with_caption)
+
+
+class Samples:
+    """Rows that are samples of packed shards, behind any reader of them; `sample_of` says which.
 
     Raises:
         OptionError: the spec's `parts` name no member that a batch is made of.
     """
 
-    def __init__(self, reader: DatasetReader, *, spec: BatchSpec) -> None:
+    def __init__(self, reader: DatasetReader | JoinedReader, *, spec: BatchSpec) -> None:
         self.reader, self._captions, self._seed = reader, spec.captions, spec.seed
-        self._each = spec.captions == "each"
-        self._subset = Subset(reader, each_caption=self._each, keep=spec.keep, limit=spec.limit)
-        self._moved = self._each or spec.keep is not None  # else a row has the number of its sample
-        texts = suffixes_for(spec.captions)
-        self.suffixes = (*IMAGE_SUFFIXES, *texts) if spec.parts is None else spec.parts
-        self._with_image = any(suffix in IMAGE_SUFFIXES for suffix in self.suffixes)
-        self._with_caption = set(texts) <= set(self.suffixes)
-        if not self._with_image and not self._with_caption:
-            problem = (
-                f'name an image ({", ".join(IMAGE_SUFFIXES)}), or "{texts[0]}", which captions={spec.captions!r} reads'
-            )
-            raise OptionError("parts", spec.parts, problem)
+        self._wanted = Wanted.of(spec)
+        self.suffixes = self._wanted.suffixes
 
-    def __len__(self) -> int:
-        return len(self._subset)
-
-    @property
-    def subset(self) -> str:
-        """What tells the rows from those of another choice of the same data, see `Subset.digest`."""
-        return self._subset.digest
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every row of the dataset is one here."""
-        return self._subset.digest == EVERYTHING
-
-    def shard_rows(self) -> list[int]:
-        """Return the number of rows of each shard, from the manifest alone unless rows are chosen by `keep`."""
-        return self._subset.shard_rows
+    def sample_of(self, row: int) -> tuple[int, int | None]:
+        """Return the sample behind a row, and which of its captions the row is (None: as the policy says)."""
+        raise NotImplementedError
 
     def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
         """Return an `Item` for each slot; a sample that several slots share is read once.
@@ -104,24 +110,58 @@ class PackedSource:
         located = [self.sample_of(slot.row) for slot in slots]
         wanted = list(dict.fromkeys(sample for sample, _ in located))
         found = dict(zip(wanted, self.reader.read(wanted, suffixes=self.suffixes), strict=True))
-        picking, manifest = self.picking(epoch), self.reader.manifest
+        picking = self.picking(epoch)
         items: list[Any] = []
         for slot, (number, caption) in zip(slots, located, strict=True):
-            url = f"{self.reader.url}/{manifest.shardlist[manifest.locate(number)[0]].url}"
-            position = slot.position
+            url, position = self.reader.shard_url(number), slot.position
             items.append(picking.item(found[number], number=number, url=url, position=position, caption=caption))
         return items
 
     def cost(self, slots: Sequence[Slot]) -> int:
         """Return the bytes of the samples, taking each for its shard's average."""
-        infos = self.reader.manifest.shardlist
-        samples = {self.sample_of(slot.row)[0] for slot in slots}
-        shards_hit = [infos[self.reader.manifest.locate(sample)[0]] for sample in samples]
-        return sum(info.filesize // info.nsamples for info in shards_hit)
+        return sum(map(self.reader.sample_bytes, {self.sample_of(slot.row)[0] for slot in slots}))
 
     def picking(self, epoch: int) -> Picking:
         """Return how samples become rows in an epoch."""
-        return Picking(self._captions, self._seed, epoch, self._with_image, self._with_caption)
+        return Picking(self._captions, self._seed, epoch, self._wanted.with_image, self._wanted.with_caption)
+
+
+class PackedSource(Samples):
+    """Our shards. A row is a sample, with captions "each" one caption of a sample."""
+
+    reader: DatasetReader
+
+    def __init__(self, reader: DatasetReader, *, spec: BatchSpec) -> None:
+        super().__init__(reader, spec=spec)
+        each = spec.captions == "each"
+        self._subset = Subset(reader, each_caption=each, keep=spec.keep, limit=spec.limit)
+        self._moved = each or spec.keep is not None  # else a row has the number of its sample
+
+    def __len__(self) -> int:
+        return len(self._subset)
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells these data from others, whatever is chosen of them: see `state.digest_of`."""
+        return digest_of([(info.url, info.nsamples, info.xxh3_128) for info in self.reader.manifest.shardlist])
+
+    @property
+    def subset(self) -> str:
+        """What tells the rows from those of another choice of the same data, see `Subset.digest`."""
+        return self._subset.digest
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        return self.reader.url
+
+    def shard_rows(self) -> list[int]:
+        """Return the number of rows of each shard, from the manifest alone unless rows are chosen by `keep`."""
+        return self._subset.shard_rows
+
+    def order(self, *, shuffle: Shuffle | None, seed: int, epoch: int, window_shards: int) -> Order:
+        """Return the order of an epoch."""
+        return Order(self.shard_rows(), shuffle=shuffle, seed=seed, epoch=epoch, window_shards=window_shards)
 
     def sample_of(self, row: int) -> tuple[int, int | None]:
         """Return the sample behind a row, and which of its captions the row is (None: as the policy says)."""

@@ -13,13 +13,14 @@ from stream.decode import MAX_PIXELS
 from stream.errors import OptionError
 from stream.job import Job
 from stream.keep import EVERYTHING
+from stream.mixed import MixedSource
 from stream.options import BatchSpec, DecodeOn, Mode, StreamOptions
 from stream.owning import Empty, new_memory
-from stream.packed import PackedSource
+from stream.packed import PackedSource, Samples
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
 from stream.sources import BatchSource, MapSource, RowSource, SequenceSource, shares_out
-from stream.state import UNKNOWN, Place, digest_of
+from stream.state import UNKNOWN, Place
 
 _log = logging.getLogger("stream")
 
@@ -57,7 +58,7 @@ class Plan:
         """Where images are decoded in dispatch mode."""
         if self.options.decode_on is not None:
             return self.options.decode_on
-        ranks = self.is_linked and isinstance(self.source, PackedSource) and not self.options.workers
+        ranks = self.is_linked and isinstance(self.source, Samples) and not self.options.workers
         return "ranks" if ranks else "reader"
 
     @property
@@ -82,7 +83,7 @@ class Plan:
     @cached_property
     def rows(self) -> int | None:
         """Rows of an epoch, None where the source does not tell."""
-        return None if isinstance(self.source, SequenceSource | BatchSource) else sum(self.source.shard_rows())
+        return None if isinstance(self.source, SequenceSource | BatchSource) else len(self.source)
 
     @cached_property
     def schedule(self) -> Schedule | None:
@@ -119,7 +120,7 @@ class Plan:
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""
         check_combination(
-            self.spec, mode=self.mode, indexed=isinstance(self.source, PackedSource), rows=not self._is_sequence()
+            self.spec, mode=self.mode, indexed=isinstance(self.source, Samples), rows=not self._is_sequence()
         )
         if self.spec.batch_size is None:
             self._check_given_batches()
@@ -142,12 +143,7 @@ class Plan:
     def _check_decoding(self) -> None:
         if self.options.workers and isinstance(self.source, SequenceSource | BatchSource):
             self._check_workers(self.source)
-        if self.transform is not None and isinstance(self.source, MapSource | BatchSource):
-            problem = (
-                "is for samples that this loader decodes; these rows are the source's own, so transform them there"
-            )
-            raise OptionError("transform", self.transform, problem)
-        if self.options.decode_on == "ranks" and not (self.is_linked and isinstance(self.source, PackedSource)):
+        if self.options.decode_on == "ranks" and not (self.is_linked and isinstance(self.source, Samples)):
             problem = 'needs packed shards in dispatch mode with transport "ours"; leave it out, or pack the data'
             raise OptionError("decode_on", "ranks", problem)
         if self.options.decode_in == "process" and self.options.workers:
@@ -259,16 +255,13 @@ class Plan:
         optimizer_steps = epochs * -(-self.schedule.steps // each)  # accelerate syncs at the end of each epoch too
         return optimizer_steps * (1 if self.job.split_batches else self.job.ranks)
 
-    @cached_property
+    @property
     def _digest(self) -> str:
-        if not isinstance(self.source, PackedSource):
-            return UNKNOWN
-        infos = self.source.reader.manifest.shardlist
-        return digest_of([(info.url, info.nsamples, info.xxh3_128) for info in infos])
+        return self.source.digest if isinstance(self.source, PackedSource | MixedSource) else UNKNOWN
 
-    @cached_property
+    @property
     def _subset(self) -> str:
-        if isinstance(self.source, PackedSource):
+        if isinstance(self.source, PackedSource | MixedSource):
             return self.source.subset
         return EVERYTHING if self.spec.limit is None else f"the first {self.rows}"
 

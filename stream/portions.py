@@ -22,7 +22,7 @@ from torch.utils.data import Dataset, IterableDataset
 from stream.collate import Collator, Item
 from stream.columns import rows_of, sure_rows, take_rows
 from stream.cuts import Cut, CutStep, cut_items, split_items
-from stream.order import Order
+from stream.mix import RowOrder
 from stream.parts import Collated, Part, assemble
 from stream.read_ahead import ReadAhead
 from stream.schedule import Schedule, Slot, slots
@@ -67,7 +67,7 @@ class EpochRows(NamedTuple):
     """The rows of an epoch, or of what is left of it, in their order; `portions` is what `schedule` calls ranks."""
 
     source: RowSource
-    order: Order
+    order: RowOrder
     schedule: Schedule
     portions: int
     epoch: int

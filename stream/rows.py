@@ -5,20 +5,23 @@ memory. Invariants:
 - a sample that several rows share (caption rows, padding) is planned, read and sent once;
 - the header holds all that the rank needs, so the rank opens no manifest, index or shard;
 - checksums are compared by the rank, behind the last copy;
-- `open_rows` gives what `PackedSource.rows` gives for the same slots: equal items, equal errors, the same one first.
+- `open_rows` gives what `Samples.rows` gives for the same slots: equal items, equal errors, the same one first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from shards.dataset import DatasetPlan, DatasetReader
+from shards.joined import JoinedPlan, JoinedReader
 from shards.rows import PlacedSample
 from stream.collate import Item
-from stream.packed import PackedSource, Picking
+from stream.packed import Picking, Samples
 from stream.schedule import Slot
 
 
@@ -57,13 +60,12 @@ class RowsPlan:
     header: bytes
     size: int
     where: str
-    _reader: DatasetReader
-    _plan: DatasetPlan
+    _bound: "_Bound"
 
     @property
     def reads(self) -> list[tuple[str, list[tuple[int, int]]]] | None:
         """(Path, ranges (start, end)) of local files whose bytes, one behind the other, are the portion; else None."""
-        return self._reader.local_reads(self._plan)
+        return self._bound.local_reads()
 
     def fill(self, memory: NDArray[np.uint8]) -> None:
         """Read the portion into `memory`: uint8 ``[size]``, writable, C-contiguous.
@@ -75,14 +77,14 @@ class RowsPlan:
             ValueError: The memory is too short.
             StoreError, FileNotFoundError: A shard cannot be read; the memory may be filled in part.
         """
-        self._reader.fill(self._plan, memory.data, copy=_copy)
+        self._bound.fill(memory.data, copy=_copy)
 
     def fill_at_once(self, memory: NDArray[np.uint8]) -> bool:
         """As `fill`, but only if that waits for no disk and no network; False, and `memory` in part filled, if not."""
-        return self._reader.fill_at_once(self._plan, memory.data)
+        return self._bound.fill_at_once(memory.data)
 
 
-def plan_rows(source: PackedSource, slots: Sequence[Slot], *, epoch: int) -> RowsPlan:
+def plan_rows(source: Samples, slots: Sequence[Slot], *, epoch: int) -> RowsPlan:
     """Plan a portion; reads nothing but the indexes of shards that were not open yet. Thread-safe.
 
     Raises:
@@ -90,13 +92,14 @@ def plan_rows(source: PackedSource, slots: Sequence[Slot], *, epoch: int) -> Row
     """
     located = [source.sample_of(slot.row) for slot in slots]
     numbers = list(dict.fromkeys([number for number, _ in located]))
-    plan = source.reader.plan(numbers, suffixes=source.suffixes)
+    bound = _bound(source.reader, numbers, source.suffixes)
+    plan = bound.plan
     places = {sample.row: place for place, sample in enumerate(plan.samples)}
     rows = [
         _Row(position, places[number], caption) for (position, _), (number, caption) in zip(slots, located, strict=True)
     ]
     header = _ENCODER.encode(_Header(plan.size, plan.urls, plan.samples, rows, source.picking(epoch)))
-    return RowsPlan(header, plan.size, _where(plan), source.reader, plan)
+    return RowsPlan(header, plan.size, _where(plan), bound)
 
 
 def open_rows(header: bytes | memoryview, memory: NDArray[np.uint8], *, verify: bool) -> list[Item]:
@@ -126,7 +129,27 @@ def open_rows(header: bytes | memoryview, memory: NDArray[np.uint8], *, verify: 
     return items
 
 
-def _where(plan: DatasetPlan) -> str:
+class _Bound(NamedTuple):
+    """A plan with what its reader does with it."""
+
+    plan: DatasetPlan | JoinedPlan
+    local_reads: Callable[[], list[tuple[str, list[tuple[int, int]]]] | None]
+    fill: Callable[..., None]
+    fill_at_once: Callable[[memoryview], bool]
+
+
+def _bound(reader: DatasetReader | JoinedReader, rows: Sequence[int], suffixes: Sequence[str]) -> _Bound:
+    if isinstance(reader, JoinedReader):
+        joined = reader.plan(rows, suffixes=suffixes)
+        local, fill, at_once = reader.local_reads, reader.fill, reader.fill_at_once
+        return _Bound(joined, partial(local, joined), partial(fill, joined), partial(at_once, joined))
+    plan = reader.plan(rows, suffixes=suffixes)
+    return _Bound(
+        plan, partial(reader.local_reads, plan), partial(reader.fill, plan), partial(reader.fill_at_once, plan)
+    )
+
+
+def _where(plan: DatasetPlan | JoinedPlan) -> str:
     return f"shard {plan.urls[0]}: {plan.samples[0].key}" if plan.samples else "no row"
 
 

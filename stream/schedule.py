@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.errors import OptionError
-from stream.order import Order
+from stream.mix import RowOrder
 from stream.permutation import Integers
 
 
@@ -124,7 +124,7 @@ class Schedule:
             raise IndexError(f"rank {rank} of {self._ranks} ranks")
 
 
-def slots(order: Order, positions: Integers) -> list[Slot]:
+def slots(order: RowOrder, positions: Integers) -> list[Slot]:
     """The rows that stand at some positions, e.g. at those of a portion, each with its position."""
     return list(map(Slot, positions.tolist(), order.rows_at(positions).tolist()))
 

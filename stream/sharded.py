@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from stream.order import Order
+from stream.mix import RowOrder
 from stream.schedule import Schedule, Slot, slots
 from stream.sources import BatchSource, RowSource, SequenceSource
 
@@ -37,7 +37,7 @@ class Failed(NamedTuple):
 class StepSampler(Sampler[Step]):
     """The steps of one epoch: of one rank, or over all ranks with `rank` None. A batch sampler for torch."""
 
-    def __init__(self, order: Order, schedule: Schedule, *, epoch: int, rank: int | None) -> None:
+    def __init__(self, order: RowOrder, schedule: Schedule, *, epoch: int, rank: int | None) -> None:
         super().__init__()
         self._order, self._schedule, self._epoch, self._rank = order, schedule, epoch, rank
 
@@ -64,7 +64,7 @@ class ShardDataset(Dataset[Any]):
         self.source = source
 
     def __len__(self) -> int:
-        return sum(self.source.shard_rows())
+        return len(self.source)
 
     def __getitem__(self, row: int) -> Any:  # noqa: ANN401 - foreign rows are what their dataset gives
         return self.__getitems__([row])[0]

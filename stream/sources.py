@@ -17,7 +17,10 @@ from stream.collate import Item
 from stream.draws import row_seed
 from stream.errors import OptionError
 from stream.foreign import one_pass, tell_epoch
-from stream.options import BatchSpec
+from stream.mix import RowOrder
+from stream.mixed import MixedSource, StreamMix
+from stream.options import BatchSpec, Shuffle
+from stream.order import Order
 from stream.packed import IMAGE_SUFFIXES, PackedSource
 from stream.schedule import Slot
 from stream.tars import Tars, names_tars
@@ -26,8 +29,11 @@ from stream.tars import Tars, names_tars
 class RowSource(Protocol):
     """Rows that can be brought in any order. Picklable; thread-safe."""
 
-    def shard_rows(self) -> Sequence[int]:
-        """Return the number of rows of each shard, in storage order."""
+    def __len__(self) -> int:
+        """Return the rows of an epoch."""
+
+    def order(self, *, shuffle: Shuffle | None, seed: int, epoch: int, window_shards: int) -> RowOrder:
+        """Return which row stands at which position of an epoch."""
 
     def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
         """Return what stands at these slots, `Item`s or foreign rows, in their order."""
@@ -50,6 +56,10 @@ class MapSource:
     def shard_rows(self) -> list[int]:
         """Return the number of its rows."""
         return [len(self)]
+
+    def order(self, *, shuffle: Shuffle | None, seed: int, epoch: int, window_shards: int) -> Order:
+        """Return the order of an epoch."""
+        return Order(self.shard_rows(), shuffle=shuffle, seed=seed, epoch=epoch, window_shards=window_shards)
 
     def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
         """Return what the dataset gives for these rows, by `__getitems__` where it has that.
@@ -142,6 +152,8 @@ def open_source(
     if isinstance(source, str | os.PathLike):
         url = os.fspath(source)
         return SequenceSource(Tars(url), spec=spec) if names_tars(url) else PackedSource(read(url), spec=spec)
+    if isinstance(source, StreamMix):
+        return MixedSource([PackedSource(read(url), spec=spec) for url in source.sources], source.mix, spec=spec)
     # An IterableDataset inherits a __getitem__ that only raises, and may have a length
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):
         return MapSource(source, limit=spec.limit)

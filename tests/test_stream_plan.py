@@ -264,13 +264,13 @@ def test_a_place_of_packed_shards_tells_which_data_it_is_of(made):
 def test_a_place_comes_back(made):
     plan = plan_of(made.url)
     place = plan.place(3, 8)
-    assert plan.restored(place.to_dict()) == place
+    assert plan.restored(place.to_dict(), strict=True) == place
 
 
 @pytest.mark.parametrize(("spec", "field"), [({"seed": 1}, "seed"), ({"shuffle": None}, "shuffle")])
 def test_a_place_of_another_order_is_refused(made, spec, field):
     with pytest.raises(OptionError, match=rf"state\['{field}'\]=.*another order"):
-        plan_of(made.url).restored(plan_of(made.url, **spec).place(0, 4).to_dict())
+        plan_of(made.url).restored(plan_of(made.url, **spec).place(0, 4).to_dict(), strict=True)
 
 
 def test_ranks_that_differ_in_anything_that_makes_a_step_have_other_facts(made):
