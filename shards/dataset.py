@@ -1,5 +1,6 @@
 """Read a whole dataset by global row: manifest, indexes and shards opened at first use."""
 
+import errno
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from shards.ranges import Merged
 from shards.rows import PlacedSample, ShardReader
 from shards.sample import Sample
 from shards.store import Store, open_store
+
+_NO_DATASET = (
+    "no packed dataset is here; give the folder that the packer wrote, or pack images and captions first with "
+    "tools/pack_coco.py"
+)
 
 
 class PlanStart(NamedTuple):
@@ -86,7 +92,12 @@ class DatasetReader:
     def manifest(self) -> Manifest:
         """The dataset's manifest."""
         if self._manifest is None:
-            self._manifest = Manifest.from_bytes(self._store.read(self._file), url=self._store.url_of(self._file))
+            url = self._store.url_of(self._file)
+            try:
+                data = self._store.read(self._file)
+            except FileNotFoundError as exc:
+                raise FileNotFoundError(errno.ENOENT, _NO_DATASET, url) from exc
+            self._manifest = Manifest.from_bytes(data, url=url)
         return self._manifest
 
     def index(self, shard_no: int) -> ShardIndex:

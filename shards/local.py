@@ -34,9 +34,9 @@ class _Handle:
         self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the interpreter's exit there is no `os`
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
 
 
 class LocalStore:

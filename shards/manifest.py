@@ -168,6 +168,9 @@ def _refuse_newer(data: bytes, url: str) -> None:
     """Raise if a manifest is of a newer version, whose fields may mean other things; also if it cannot be read."""
     try:
         version = msgspec.json.decode(data, type=_Version).shardstream_version
+    except msgspec.ValidationError as exc:
+        problem = f"it is no manifest of packed shards ({exc})"
+        raise ManifestError(url, problem, "give the folder that the packer wrote") from exc
     except (msgspec.DecodeError, RecursionError) as exc:
         raise ManifestError(url, f"it cannot be read ({exc})") from exc
     if version > VERSION:

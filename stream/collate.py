@@ -194,7 +194,11 @@ class Collator:
         order = [places[item.sample] for item in items]
         memory = self._decoded(unique)
         if isinstance(memory, list):
-            return [memory[place].permute(2, 0, 1) for place in order]
+            again = [place in order[:number] for number, place in enumerate(order)]  # each row is its user's to change
+            return [
+                (memory[place].clone() if is_again else memory[place]).permute(2, 0, 1)
+                for place, is_again in zip(order, again, strict=True)
+            ]
         if len(unique) < len(items):
             memory = memory[torch.tensor(order)]
         return memory.permute(0, 3, 1, 2)

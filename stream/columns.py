@@ -82,6 +82,8 @@ def _taken(column: Any, rows: Sequence[int]) -> Any:  # noqa: ANN401 - a column
 
 
 def _is_column(value: object, *, whole: bool) -> bool:
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        return False  # which has no size to ask for; refused where it would be carried
     if isinstance(value, torch.Tensor | np.ndarray):
         return value.ndim > 0
     if isinstance(value, list):

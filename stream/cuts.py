@@ -6,12 +6,24 @@ drop_last a whole step; with even_batches=False one item for each portion.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from stream.errors import SourceError
 from stream.peeked import Peeked
 
 T = TypeVar("T")
+
+
+class _NoRows:
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "NO_ROWS"
+
+
+NO_ROWS: Final = _NoRows()
+"""Stands for the batch of a portion that has no row at a step; None may be a batch."""
 
 
 class Cut(NamedTuple):
@@ -21,6 +33,11 @@ class Cut(NamedTuple):
     portions: int
     drop_last: bool = False
     even_batches: bool = True
+
+    @property
+    def pads(self) -> bool:
+        """Whether the last step may be padded."""
+        return self.even_batches and not self.drop_last and self.portions > 1
 
 
 class CutStep(NamedTuple, Generic[T]):
@@ -39,8 +56,10 @@ class CutStep(NamedTuple, Generic[T]):
     position_after: int
 
 
-def cut_items(items: Iterator[T], cut: Cut, *, first: Sequence[T] = (), start: int = 0) -> Iterator[CutStep[T]]:
-    """Cut items into steps; padding repeats `first`, by default the first items of them all.
+def cut_items(
+    items: Iterator[T], cut: Cut, *, first: Sequence[T] = (), start: int = 0, keep: Callable[[T], T] | None = None
+) -> Iterator[CutStep[T]]:
+    """Cut items into steps; padding repeats `first`, by default the first items of them all, as `keep` returns them.
 
     `start` items are passed over: steps begin behind them, as `Schedule` has it.
     """
@@ -50,7 +69,8 @@ def cut_items(items: Iterator[T], cut: Cut, *, first: Sequence[T] = (), start: i
     while ahead.has(cut.global_batch if cut.drop_last else 1):
         step = ahead.take(cut.global_batch)
         if not first:
-            padding += step[: cut.portions - len(padding)]
+            more = step[: cut.portions - len(padding)]
+            padding += more if keep is None or not cut.pads else map(keep, more)
         position += len(step)
         yield CutStep(slices(step, padding, cut), len(step), _last(ahead, cut), position)
 

@@ -160,6 +160,7 @@ class Dispatcher(DataLoaderDispatcher):  # type: ignore[misc] # accelerate has n
                 if ended:
                     self.remainder = -1 if real_rows is None else real_rows
                 yield found
+            ended = True  # also of a rank that had no step
         finally:
             passing.close()
             if ended:

@@ -96,6 +96,14 @@ class Exchange:
     def start(self, iteration: "Iteration") -> Receiver:
         """Meet, if that is to be done, and start an iteration with its threads, if it has any on this rank."""
         self.end()
+        try:
+            return self._start(iteration)
+        except BaseException:
+            # This rank is an iteration ahead of what it said: let the others meet it anew, instead of waiting for it
+            self.close()
+            raise
+
+    def _start(self, iteration: "Iteration") -> Receiver:
         inbox = self._inbox or self._meet()
         number, self._iterations = self._iterations, self._iterations + 1
         receiver = Receiver(inbox, iteration.options, rank=self._options.rank, iteration=number, facts=iteration.facts)
@@ -215,6 +223,10 @@ class Iteration:
         except RankError:
             if not self._receiver.is_stale:
                 raise
+        except BaseException:
+            if self._receiver.is_broken:
+                self._exchange.close()
+            raise
         self._exchange.close()
         self._receiver = self._exchange.start(self)
         return self._receiver.take()
@@ -252,6 +264,9 @@ class _Feeding:
         self._thread.start()
 
     def join(self) -> bool:
+        if self._thread.ident is None:  # it was never started
+            self._bell.close()
+            return True
         self._thread.join(_PATIENCE_S)
         ended = not self._thread.is_alive() and self._feeder.join(_PATIENCE_S)
         if ended:

@@ -11,8 +11,9 @@ in a dead network must not hang the fork too), and nobody enters meanwhile.
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar, NamedTuple
 
 PATIENCE_S = 5.0
 
@@ -45,25 +46,45 @@ class _Gate:
             self._state.notify_all()
 
 
+class _Hooks(NamedTuple):
+    before: Callable[[], object]
+    in_parent: Callable[[], object]
+    in_child: Callable[[], object]
+
+
 class _Process:
     """The gate of this process; a fork gets a new one, since it has none of the threads."""
 
     gate = _Gate()
+    hooks: ClassVar[list[_Hooks]] = []
 
     @classmethod
     def close(cls) -> None:
         cls.gate.close()
+        for hooks in cls.hooks:
+            hooks.before()
 
     @classmethod
     def open(cls) -> None:
+        for hooks in reversed(cls.hooks):
+            hooks.in_parent()
         cls.gate.open()
 
     @classmethod
     def renew(cls) -> None:
         cls.gate = _Gate()
+        for hooks in reversed(cls.hooks):
+            hooks.in_child()
 
 
 os.register_at_fork(before=_Process.close, after_in_parent=_Process.open, after_in_child=_Process.renew)
+
+
+def while_closed(
+    *, before: Callable[[], object], in_parent: Callable[[], object], in_child: Callable[[], object]
+) -> None:
+    """Let these run around every fork while nobody is inside: locks that work needs must be taken no earlier."""
+    _Process.hooks.append(_Hooks(before, in_parent, in_child))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ import torch
 
 from stream.errands import AddFile, AddLane, Decoded, Message, Setup, answer, mapped, post
 from stream.errors import StreamError
+from stream.forks import while_closed
 
 _PROGRAM = """\
 import signal, sys
@@ -271,4 +272,4 @@ class _AtFork:
         cls.starting = threading.RLock()
 
 
-os.register_at_fork(before=_AtFork.before, after_in_parent=_AtFork.in_parent, after_in_child=_AtFork.in_child)
+while_closed(before=_AtFork.before, in_parent=_AtFork.in_parent, in_child=_AtFork.in_child)

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, get_worker_info
 
-from stream.cuts import Cut, CutStep, cut_items, cut_lists, split_items
+from stream.cuts import NO_ROWS, Cut, CutStep, cut_items, cut_lists, split_items
 from stream.errors import OptionError
 from stream.foreign import as_seen_by_one_process, one_pass, tell_epoch
 from stream.parts import Part
 from stream.peeked import Peeked
 from stream.portions import PortionStep, batch_portions, collated_parts, finished, grouped
+from stream.wire import copied
 from stream.workers import Crew, Hands, guarded
 
 
@@ -144,7 +145,7 @@ class LoaderPortions:
         made = grouped(crew, islice(steps, skip, None), partial(_Task, epoch))
         if not (single and self._splitting.split_batches):
             return made
-        batches = (portion for step in made for portion in step.portions if portion is not None)
+        batches = (portion for step in made for portion in step.portions if portion is not NO_ROWS)
         return batch_portions(batches, self._cut, split=True)
 
     def _crew_of(self, duty: Any, generator: torch.Generator) -> Crew:  # noqa: ANN401 - see Crew
@@ -229,7 +230,7 @@ def _rows_here(
     skip: int,
 ) -> Generator[PortionStep, None, None]:
     with closing(_each(dataset)) as rows:
-        for number, step in enumerate(cut_items(rows, cut)):
+        for number, step in enumerate(cut_items(rows, cut, keep=copied)):
             if number >= skip:
                 yield finished(collate, step)
 

@@ -47,6 +47,8 @@ class Maker:
 
 
 def _weight(batch: object) -> int:
+    if isinstance(batch, torch.Tensor) and batch.is_nested:
+        return 0
     if isinstance(batch, torch.Tensor | np.ndarray):
         return batch.nbytes
     if isinstance(batch, bytes | bytearray):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.cuts import NO_ROWS
 from stream.mix import RowOrder
 from stream.owning import Empty, owned
 from stream.packed import Samples
@@ -171,7 +172,7 @@ def batch_offers(steps: "Iterable[PortionStep]") -> Generator[StepOffer, None, N
     """
     with closing(_each(steps)) as each:
         for step in each:
-            offers: list[Offer | None] = [None if batch is None else BatchOffer(batch) for batch in step.portions]
+            offers: list[Offer | None] = [None if batch is NO_ROWS else BatchOffer(batch) for batch in step.portions]
             yield StepOffer(offers, step.real_rows, step.last, step.position_after, step.where)
 
 

@@ -8,7 +8,16 @@ import torch
 from numpy.typing import NDArray
 
 from stream.containers import Walk, build
-from stream.spans import array_problem, dtype_problem, own_array, own_tensor, plain, tensor_problem
+from stream.spans import (
+    array_copy,
+    array_problem,
+    dtype_problem,
+    own_array,
+    own_tensor,
+    plain,
+    tensor_copy,
+    tensor_problem,
+)
 
 Empty: TypeAlias = Callable[[int], torch.Tensor]
 """Gives new memory of so many bytes: a uint8 tensor [bytes] on the CPU."""
@@ -37,6 +46,7 @@ class _Owner(Walk):
     def __init__(self, empty: Empty) -> None:
         super().__init__()
         self._empty = empty
+        self._seen: set[int] = set()  # memories that a leaf of this batch has: another one gets its own, as elsewhere
 
     leaves = dict.fromkeys((bytes, bytearray, complex), "same")
 
@@ -46,12 +56,21 @@ class _Owner(Walk):
     def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if problem := tensor_problem(tensor):
             self.refuse(problem)
-        return own_tensor(plain(tensor), self._empty)
+        found = own_tensor(plain(tensor), self._empty)
+        if self._is_again(found.data_ptr()):
+            found = tensor_copy(found, self._empty)
+        return found
 
     def array(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         if problem := array_problem(array):
             self.refuse(problem)
-        return own_array(array)
+        found = own_array(array)
+        return array_copy(found) if self._is_again(found.ctypes.data) else found
+
+    def _is_again(self, address: int) -> bool:
+        known = address in self._seen
+        self._seen.add(address)
+        return known and address != 0
 
     def scalar(self, scalar: np.generic) -> np.generic:
         if problem := dtype_problem(scalar.dtype):

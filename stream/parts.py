@@ -21,6 +21,7 @@ from stream.collate import Item
 from stream.cuts import Cut, CutStep, cut_items, slices
 from stream.foreign import tell_epoch
 from stream.peeked import Peeked
+from stream.wire import copied
 from stream.workers import guarded
 
 Rows = Callable[[int], Iterator[Any]]
@@ -114,7 +115,7 @@ class _Assembly:
             if isinstance(one, Rest):
                 self._rests += map(_arrived, one.rows)
                 continue
-            self._first = self._first or [_arrived(row) for row in one.first]
+            self._first = self._first or [copied(_arrived(row)) for row in one.first]
             yield one
 
     def _last(self) -> list[bool]:

@@ -21,13 +21,14 @@ from torch.utils.data import Dataset, IterableDataset
 
 from stream.collate import Collator, Item
 from stream.columns import rows_of, sure_rows, take_rows
-from stream.cuts import Cut, CutStep, cut_items, split_items
+from stream.cuts import NO_ROWS, Cut, CutStep, cut_items, split_items
 from stream.mix import RowOrder
 from stream.parts import Collated, Part, assemble
 from stream.read_ahead import ReadAhead
 from stream.schedule import Schedule, Slot, slots
 from stream.sharded import Failed
 from stream.sources import BatchSource, RowSource, SequenceSource
+from stream.wire import copied
 from stream.workers import Crew, Hands, guarded
 
 
@@ -35,8 +36,8 @@ class PortionStep(NamedTuple):
     """One step as finished batches.
 
     Attributes:
-        portions: One batch for each portion; None: it has no row at this step and ended one step ago. Portions may
-            be one and the same object where padding repeats a batch.
+        portions: One batch for each portion; `cuts.NO_ROWS`: it has no row at this step and ended one step ago.
+            Portions may be one and the same object where padding repeats a batch.
         real_rows: Rows of the whole step without padding; -1 where batches do not tell their rows.
         last: For each portion whether no step with a row for it follows.
         position_after: What was taken of the source before the next step, without padding: rows, of sources of
@@ -112,7 +113,7 @@ def sequence_portions(
             yield from collated_parts(Crew(part, pace.hands(cut.portions)), cut, collator, skip=skipped)
         return
     with closing(_each(source.rows(epoch=epoch))) as each:
-        made = ReadAhead(partial(finished, collator), cut_items(each, cut, start=start), depth=pace.steps)
+        made = ReadAhead(partial(finished, collator), cut_items(each, cut, start=start, keep=copied), depth=pace.steps)
         with closing(collator), made:
             yield from made
 
@@ -134,11 +135,11 @@ def batch_portions(
         if split:
             yield from _split_batches(each, cut, start)
             return
-        for step in cut_items(each, cut._replace(global_batch=cut.portions), start=start):
+        for step in cut_items(each, cut._replace(global_batch=cut.portions), start=start, keep=copied):
             told = [rows_of(batch) for [batch] in filter(None, step.portions)][: step.real]
             real = -1 if None in told else sum(filter(None, told))
             where = f"batch {step.position_after - step.real} of the source"
-            portions = [portion[0] if portion else None for portion in step.portions]
+            portions = [portion[0] if portion else NO_ROWS for portion in step.portions]
             yield PortionStep(portions, real, step.last, step.position_after, where)
 
 
@@ -183,14 +184,14 @@ def grouped(
         for first in found:
             step = planned.popleft()
             made = chain([first], found)
-            portions = [next(made) if portion else None for portion in step.portions]
+            portions = [next(made) if portion else NO_ROWS for portion in step.portions]
             where = f"row {step.position_after - step.real} of the source"
             yield PortionStep(portions, step.real, step.last, step.position_after, where)
 
 
 def _finished(collate: Callable[[list[Any]], Any], portion: list[Any]) -> Any:  # noqa: ANN401 - a batch
     if not portion:
-        return None
+        return NO_ROWS
     return portion[0].batch if isinstance(portion[0], Collated) else collate(portion)
 
 
@@ -269,5 +270,5 @@ def _split_batches(batches: Iterator[Any], cut: Cut, start: int) -> Iterator[Por
     numbered = dropwhile(lambda pair: pair[0] < start, enumerate(batches))
     for step in split_items(numbered, cut, lambda pair: sure_rows(pair[1])):
         number, batch = step.item
-        portions = [take_rows(batch, rows) if rows else None for rows in step.rows]
+        portions = [take_rows(batch, rows) if rows else NO_ROWS for rows in step.rows]
         yield PortionStep(portions, step.real, step.last, number + 1, f"batch {number} of the source")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from stream.cuts import NO_ROWS
 from stream.errors import OptionError
 from stream.foreign import tell_epoch
 from stream.lengths import batch_size_of, is_cut_by_rows
@@ -112,7 +113,7 @@ class Reading:
                     source, rest = self._source.source_at(step.position_after)
                     now = replace(now, source=source, rest=rest)
                 note = now.packed()
-                pairs = [None if batch is None else (batch, note) for batch in step.portions]
+                pairs = [NO_ROWS if batch is NO_ROWS else (batch, note) for batch in step.portions]
                 yield step._replace(portions=pairs)
 
 

@@ -19,10 +19,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from stream.aside import Aside
-from stream.carry import Carried, carried, raised
+from stream.carry import carried
+from stream.ending import Ending
 from stream.errors import LinkError, RankError, WaitError
 from stream.forks import working
 from stream.inbox import Arrived, Inbox
@@ -61,10 +63,7 @@ class Receiver:
         self._made: dict[int, tuple[Portion, Any, int]] = {}
         self._committed = 0
         self._taken = 0
-        self._end: int | None = None  # the number of steps, once known
-        self._fault: tuple[int, Carried] | None = None
-        self._down: LinkError | None = None
-        self._causes: dict[int, BaseException] = {}
+        self._ending = Ending()
         self._closed = False
         self._pool = Aside(self._make_aside, options.aside, name="stream-make") if options.aside else None
         self._thread: threading.Thread | None = None
@@ -74,8 +73,13 @@ class Receiver:
     @property
     def is_stale(self) -> bool:
         """Whether the other side had closed the link on purpose before anything of this iteration came."""
-        came = self._taken or self._committed or self._made or self._waiting or self._making or self._fault
+        came = self._taken or self._committed or self._made or self._waiting or self._making or self._ending.fault
         return self._inbox.closed_on_purpose and not came and not self._closed
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether this rank could not take what it was sent: the two sides differ, so the link is of no use."""
+        return self._ending.broken is not None
 
     def start(self) -> None:
         """Say Begin and start to receive."""
@@ -102,7 +106,7 @@ class Receiver:
         with self._state:
             if self._closed:
                 raise RankError(self._rank, step, "this iteration was ended; a loader has one live iteration at a time")
-            if self._end is not None and step >= self._end:
+            if self._ending.is_behind(step):
                 return None
             if step < self._committed:
                 portion, batch, _ = self._made.pop(step)
@@ -111,7 +115,7 @@ class Receiver:
             if self._waiting:
                 self._go_on()  # there is room for another batch
             return Delivered(batch, portion.real_rows, portion.last, portion.position)
-        raise self._failure(step)
+        raise self._ending.failure(step)
 
     def warn(self, text: str) -> None:
         """Let the main process warn of something, once for the job."""
@@ -124,7 +128,9 @@ class Receiver:
                 return
             self._closed = True
         if self._is_called or self._thread is not None:
-            if not self._is_over():  # also if receiving failed: the link may well be up, and the others wait
+            if (
+                not self._is_over() and not self.is_broken
+            ):  # also if receiving failed: the link may well be up, and the others wait
                 told = None if error is None else carried(error, rank=self._rank, step=self._taken)
                 self._inbox.post(encode(Leave(self._iteration, self._taken, told)))
             self._stop()
@@ -165,23 +171,8 @@ class Receiver:
         return max(0.0, min(ends) - now) if ends else None
 
     def _is_decided(self, step: int) -> bool:
-        return (
-            step < self._committed
-            or self._closed
-            or (self._end is not None and step >= self._end)
-            or self._fault is not None
-            or self._down is not None
-        )
-
-    def _failure(self, step: int) -> BaseException:
-        if self._fault is not None:
-            error = raised(self._fault[1])
-            cause = self._causes.get(self._fault[0])
-        else:
-            problem = self._down.problem if self._down is not None else "it ended without a word"
-            error, cause = RankError(0, step, f"the reader, rank 0, is gone: {problem}"), self._down
-        error.__cause__ = cause
-        return error
+        ending = self._ending
+        return step < self._committed or self._closed or ending.is_behind(step) or ending.failed
 
     def _run(self) -> None:
         poll = select.poll()
@@ -198,13 +189,13 @@ class Receiver:
                         self._hear()
         except LinkError as exc:
             self._end_by(exc)
-        except BaseException as exc:  # noqa: BLE001 - a fault of ours must not leave the training loop waiting
-            self._end_by(LinkError(0, f"receiving failed: {exc!r}"))
+        except Exception as exc:  # noqa: BLE001 - a fault of this rank must not leave anybody waiting
+            self._break(exc)
 
     def _act(self) -> None:
         """Do what there is to do, in the thread of who brought it or made room for it."""
         with self._turn:
-            if self._closed or self._down is not None or self._is_over():
+            if self._closed or self._ending.failed or self._is_over():
                 return
             try:
                 self._hear()
@@ -212,7 +203,7 @@ class Receiver:
             except LinkError as exc:
                 self._end_by(exc)
             except Exception as exc:  # noqa: BLE001 - as in `_run`
-                self._end_by(LinkError(0, f"receiving failed: {exc!r}"))
+                self._break(exc)
             except BaseException as exc:  # of a signal, which is the training loop's own to handle
                 self._end_by(LinkError(0, f"receiving was interrupted: {exc!r}"))
                 raise
@@ -223,13 +214,22 @@ class Receiver:
         else:
             self._bell.ring()
 
+    def _break(self, error: Exception) -> None:
+        """End by an error of this rank, and let the others hear of it; what is on its way then finds nobody."""
+        told = carried(error, rank=self._rank, step=self._taken)
+        with suppress(LinkError):
+            self._inbox.post(encode(Leave(self._iteration, self._taken, told)))
+        with self._state:
+            self._ending.broken = error
+            self._state.notify_all()
+
     def _end_by(self, error: LinkError) -> None:
         with self._state:
-            self._down = error
+            self._ending.down = error
             self._state.notify_all()
 
     def _is_over(self) -> bool:
-        return self._fault is not None or (self._end is not None and self._committed >= self._end)
+        return self._ending.is_over(self._committed)
 
     def _hear(self) -> None:
         for message, arrived in self._inbox.take(self._iteration):
@@ -242,15 +242,15 @@ class Receiver:
         if isinstance(message, Portion) and arrived is not None:
             self._waiting.append(arrived)
             if message.last:
-                self._end = message.step + 1
+                self._ending.steps = message.step + 1
         elif isinstance(message, Commit):
             self._committed = message.step + 1
         elif isinstance(message, Fault):
-            self._fault = (message.step, message.told)
+            self._ending.fault = (message.step, message.told)
         elif isinstance(message, Again):
             raise LinkError(0, "a rank closed its link before the iteration began")
         elif isinstance(message, End):
-            self._end = 0
+            self._ending.steps = 0
 
     def _make_next(self) -> None:
         """Begin the batches for which there is room."""
@@ -284,7 +284,7 @@ class Receiver:
             if not isinstance(exc, Exception) and not aside and _is_main_thread():
                 raise  # of a signal that came to the training loop's own thread
             told = carried(exc, rank=self._rank, step=portion.step)
-            self._causes[portion.step] = exc
+            self._ending.causes[portion.step] = exc
             answer: Failed | Ready = Failed(self._iteration, portion.step, number, told)
         else:
             answer = Ready(self._iteration, portion.step, number, *self._inbox.loans.returned())

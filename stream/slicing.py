@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from stream.cuts import NO_ROWS
 from stream.errors import SourceError
 from stream.peeked import Peeked
 from stream.portions import PortionStep
@@ -40,7 +41,7 @@ def sliced(steps: Iterable[PortionStep], slicing: Slicing) -> Generator[PortionS
         while ahead.has(1):
             [step] = ahead.take(1)
             following = [portion for next_step in ahead.peek(1) for portion in next_step.portions]
-            ended = [following[place] is None for place in range(len(following))]
+            ended = [following[place] is NO_ROWS for place in range(len(following))]
             yield step._replace(last=ended or [not ahead.has(1)] * slicing.portions)
 
 
@@ -72,7 +73,7 @@ def _portions(slicing: Slicing, whole: Any, rows: int, first: Any) -> list[Any]:
     starts = [place * share + min(place, more) for place in range(slicing.portions + 1)]
     places = [slice(starts[portion], starts[portion + 1]) for portion in range(slicing.portions)]
     return [
-        _part(slicing, whole, place, portion) if place.start < place.stop else None
+        _part(slicing, whole, place, portion) if place.start < place.stop else NO_ROWS
         for portion, place in enumerate(places)
     ]
 

@@ -151,6 +151,11 @@ def open_source(
     """
     if isinstance(source, str | os.PathLike):
         url = os.fspath(source)
+        if "*" in url:
+            problem = (
+                "names of tars are given by braces, e.g. coco-{000000..000099}.tar, and a packed dataset by its folder"
+            )
+            raise OptionError("source", url, problem)
         return SequenceSource(Tars(url), spec=spec) if names_tars(url) else PackedSource(read(url), spec=spec)
     if isinstance(source, StreamMix):
         return MixedSource([PackedSource(read(url), spec=spec) for url in source.sources], source.mix, spec=spec)

@@ -106,7 +106,7 @@ def array_span(array: NDArray[np.generic]) -> tuple[Bytes, int, tuple[int, ...]]
     array = np.asarray(array)
     if array.flags.forc:
         return array.ravel(order="K").view(np.uint8), 0, array.strides
-    low, high = _reach(array)
+    low, high = reach(array.shape, array.strides, array.itemsize)
     if high - low > array.nbytes + array.nbytes // _GAPS or any(step % array.itemsize for step in array.strides):
         return array_span(array.copy(order="K"))
     first = array[tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)]
@@ -132,6 +132,12 @@ def own_tensor(tensor: torch.Tensor, empty: Callable[[int], torch.Tensor]) -> to
     data, strides = tensor_span(tensor)
     if data.untyped_storage().nbytes() <= data.numel():
         return tensor if tensor.stride() == strides else tensor_over(data, tensor.dtype, tensor.shape, strides)
+    return tensor_copy(tensor, empty)
+
+
+def tensor_copy(tensor: torch.Tensor, empty: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """A copy of the plain tensor in memory of ``empty``; strides as :func:`tensor_span` gives them."""
+    data, strides = tensor_span(tensor)
     memory = empty(data.numel())
     np.copyto(memory.numpy(), data.numpy())
     return tensor_over(memory, tensor.dtype, tensor.shape, strides)
@@ -139,9 +145,15 @@ def own_tensor(tensor: torch.Tensor, empty: Callable[[int], torch.Tensor]) -> to
 
 def own_array(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """The array, copied if what is behind it holds more than itself; strides as :func:`array_span` gives them."""
-    data, start, strides = array_span(array)
-    if type(array) is np.ndarray and _holds(array) <= data.nbytes:
+    data, _, _ = array_span(array)
+    if type(array) is np.ndarray and array.flags.writeable and _holds(array) <= data.nbytes:
         return array
+    return array_copy(array)
+
+
+def array_copy(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """A copy of the array, writable; strides as :func:`array_span` gives them."""
+    data, start, strides = array_span(array)
     return array_over(data.copy(), start, array.dtype, array.shape, strides)
 
 
@@ -160,10 +172,12 @@ def _extent(tensor: torch.Tensor) -> int:
     return tensor_bytes(tensor.shape, tensor.stride(), 1)
 
 
-def _reach(array: NDArray[np.generic]) -> tuple[int, int]:
-    """Bytes from element 0 to where memory starts and ends; not for an empty array."""
-    ways = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
-    return sum(way for way in ways if way < 0), sum(way for way in ways if way > 0) + array.itemsize
+def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Bytes from element 0 of an array to where its memory starts, 0 or less, and ends; 0 and 0 for an empty one."""
+    if 0 in shape:
+        return 0, 0
+    ways = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    return sum(way for way in ways if way < 0), sum(way for way in ways if way > 0) + itemsize
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

@@ -24,6 +24,7 @@ from stream.foreign import as_seen_by_one_process, end, tell_epoch
 from stream.loader_portions import Splitting
 from stream.loader_state import LoaderState
 from stream.portions import PortionStep, batch_portions, finished
+from stream.wire import copied
 
 _OWN = ("dataset_state", "dataset_iter_state")
 """Where torchdata keeps the state of a dataset and of its iterator; None where they have none."""
@@ -79,7 +80,7 @@ class StatefulPortions:
                 made = batch_portions(given, self._cut, split=self._splitting.split_batches, start=passed)
             else:
                 collate = self._loader.collate_fn
-                rows = islice(cut_items(_flat(given), self._cut, start=start.rest), skip, None)
+                rows = islice(cut_items(_flat(given), self._cut, start=start.rest, keep=copied), skip, None)
                 made = (finished(collate, step) for step in rows)
             with closing(made):
                 for step in made:

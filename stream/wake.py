@@ -20,7 +20,8 @@ class Bell:
         self._rung = False
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_lock"):  # else its descriptor could not be made
+            self.close()
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when the bell rings."""

@@ -10,7 +10,7 @@ the buffer as pieces; each starts at a multiple of 64 bytes.
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,17 +26,21 @@ from stream.spans import (
     array_span,
     dtype_problem,
     plain,
+    reach,
     tensor_bytes,
     tensor_over,
     tensor_problem,
     tensor_span,
 )
 
+T = TypeVar("T")
+
 ALIGNMENT = 64
 """Bytes: every piece starts at a multiple of it, which is a cache line and enough for any element."""
 
 _TENSOR, _ARRAY, _SCALAR, _BYTES, _BYTEARRAY, _COMPLEX, _INT, _TEXT = range(32, 40)
 _SIZE_BYTES = 8
+_SMALL = 8  # a leaf that takes less than one over this of a batch is small
 _INLINE = 512  # bytes: a longer byte string goes into the buffer
 _CAREFUL: frozenset[type] = frozenset({float, bool, NoneType})
 _DTYPES = {name: found for name in dir(torch) if isinstance(found := getattr(torch, name), torch.dtype)}
@@ -107,8 +111,9 @@ def unpack(header: bytes | memoryview, buffer: Bytes, *, empty: Callable[[int], 
         header: As :func:`pack` made it.
         buffer: uint8 ``[size]`` or longer, as :func:`write` left it.
         empty: Gives new memory, uint8 ``[n]`` on the CPU. It is called once, for the size of the buffer, and every
-            tensor and array of the batch is a view of what it gave. None: they are views of ``buffer`` itself, which
-            its owner hands over and which must be writable.
+            large tensor and array of the batch is a view of what it gave. None: they are views of ``buffer`` itself,
+            which its owner hands over and which must be writable. What takes less than an eighth of the batch has
+            memory of its own.
 
     Raises:
         SourceError: A class of the batch cannot be found in this process.
@@ -124,6 +129,18 @@ def unpack(header: bytes | memoryview, buffer: Bytes, *, empty: Callable[[int], 
         memory = empty(size)
         np.copyto(memory.numpy(), buffer[:size])
     return msgspec.msgpack.decode(memoryview(header)[_SIZE_BYTES:], ext_hook=_Reader(memory).hook)
+
+
+def copied(value: T) -> T:
+    """A value with memory of its own throughout, or itself where it cannot be carried."""
+    try:
+        packed = pack(value)
+        buffer = np.empty(packed.size, dtype=np.uint8)
+        write(packed, buffer)
+        copy: T = unpack(packed.header, buffer)
+    except SourceError:
+        return value
+    return copy
 
 
 def _packed(writer: "_Writer", batch: object) -> Packed:
@@ -234,11 +251,20 @@ class _Reader:
             leaf = _LEAF.decode(data)
             dtype = _DTYPES[leaf.dtype]
             stop = leaf.start + tensor_bytes(leaf.shape, leaf.strides, dtype.itemsize)
-            return tensor_over(self._memory[leaf.start : stop], dtype, leaf.shape, leaf.strides)
+            piece = self._memory[leaf.start : stop]
+            return tensor_over(piece.clone() if self._is_small(len(piece)) else piece, dtype, leaf.shape, leaf.strides)
         if code == _ARRAY:
             leaf = _LEAF.decode(data)
-            return array_over(self._bytes, leaf.start, np.dtype(leaf.dtype), leaf.shape, leaf.strides)
+            kind, start, run = np.dtype(leaf.dtype), leaf.start, self._bytes
+            low, high = reach(leaf.shape, leaf.strides, kind.itemsize)
+            if self._is_small(high - low):
+                start, run = -low, run[start + low : start + high].copy()
+            return array_over(run, start, kind, leaf.shape, leaf.strides)
         return self._plain(code, data)
+
+    def _is_small(self, nbytes: int) -> bool:
+        """Whether a leaf gets memory of its own, so that who keeps it alone does not keep the whole batch."""
+        return nbytes * _SMALL < len(self._bytes)
 
     def _plain(self, code: int, data: memoryview) -> object:
         if code in {_BYTES, _BYTEARRAY}:

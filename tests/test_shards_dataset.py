@@ -1,5 +1,6 @@
 """A whole dataset by global row: opened late, shared between threads and processes, never fooled by its files."""
 
+import errno
 import os
 import pickle
 import shutil
@@ -281,3 +282,10 @@ def test_reading_changes_no_file(folder):
     before = contents(folder)
     DatasetReader(str(folder)).read(range(30))
     assert contents(folder) == before
+
+
+def test_a_folder_without_a_dataset_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no packed dataset is here; .* tools/pack_coco\.py") as caught:
+        len(DatasetReader(str(tmp_path)))
+    assert caught.value.filename == f"{tmp_path}/manifest.json"
+    assert caught.value.errno == errno.ENOENT

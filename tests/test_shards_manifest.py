@@ -151,7 +151,7 @@ def test_a_version_that_does_not_exist_is_refused(version):
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"<html>", b"\xff", DATA[:-5], DATA + b"x", b"[" * 10**5])
 def test_what_is_no_manifest_is_refused(data):
-    with pytest.raises(ManifestError, match=r"manifest d/manifest\.json: it cannot be read"):
+    with pytest.raises(ManifestError, match=r"manifest d/manifest\.json: it (cannot be read|is no manifest)"):
         read(data)
 
 
@@ -236,3 +236,9 @@ def _refused_or_equal(folder: Path, whole: Manifest, data: bytes) -> None:
     (folder / "manifest.json").write_bytes(data)
     with pytest.raises((MismatchError, FileNotFoundError)):
         DatasetReader(str(folder)).read(range(found.samples))
+
+
+@pytest.mark.parametrize("data", [b'{"images": [], "annotations": []}', b"[]"])
+def test_other_json_is_told_from_a_manifest_that_was_cut(data):
+    with pytest.raises(ManifestError, match=r"it is no manifest of packed shards .*; give the folder that"):
+        Manifest.from_bytes(data, url="captions.json")

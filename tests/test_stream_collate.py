@@ -205,3 +205,12 @@ def test_a_collator_may_be_closed_in_one_of_its_own_threads():
     collator = Collator(CollateOptions(None, threads=2))
     closed = collator._threads().submit(collator.close)
     assert closed.exception(timeout=20) is None
+
+
+def test_rows_of_one_sample_have_images_of_their_own_also_at_full_size():
+    rows = [item(3), item(3), item(5), item(3)]
+    batch = Collator(CollateOptions(None))(rows)
+    batch["image"][0].zero_()
+    assert [number_of(image) for image in batch["image"]] == [0, 3, 5, 3]
+    batch["image"][1].zero_()
+    assert [number_of(image) for image in batch["image"]] == [0, 0, 5, 3]

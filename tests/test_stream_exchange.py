@@ -1,6 +1,7 @@
 """stream/exchange.py: links that live as long as a loader, iterations over them, and meeting again."""
 
 import gc
+import os
 import random
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import stream.exchange
 from exchanges_made import ExchangeJob, Held, all_of, exchange_of, receiving
 from offers_made import checked, step_offer, steps_offered
 from ranks import TESTS
-from stream.errors import OptionError, RankError, SourceError
+from stream.errors import OptionError, RankError, SlabError, SourceError
 
 PROGRAM = TESTS / "rank_programs" / "taker.py"
 
@@ -262,6 +263,51 @@ def test_a_rank_may_close_in_the_middle_and_all_meet_again(job, closer, same_hos
     job = job(2, same_host=same_host)
     assert job.run(program) == [expected(rank, 2) for rank in range(2)]
     assert job.meetings == 2
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("same_host", [True, False], ids=["memory", "tcp"])
+def test_a_rank_that_cannot_start_an_iteration_may_try_again(job, monkeypatch, failing, same_host):
+    job = job(2, same_host=same_host)
+    made, left = stream.exchange.Receiver, [0, 1]
+
+    class Failing(made):
+        def __init__(self, *arguments, rank, **options):
+            if rank == failing and left and left.pop() == 0:
+                raise OSError("no descriptor is left")
+            super().__init__(*arguments, rank=rank, **options)
+
+    monkeypatch.setattr(stream.exchange, "Receiver", Failing)
+
+    def work(rank, exchange):
+        got = [epoch(exchange, steps_offered(3, 2))]
+        if rank == failing:
+            with pytest.raises(OSError, match="no descriptor is left"):
+                epoch(exchange, steps_offered(3, 2))
+        return [*got, epoch(exchange, steps_offered(3, 2))]
+
+    assert job.run(work) == [[expected(rank, 3)] * 2 for rank in range(2)]
+
+
+def test_a_rank_that_cannot_map_its_memory_tells_everybody_and_may_try_again(job, monkeypatch):
+    job, left = job(2), [0]
+    add = stream.exchange.SlabView.add
+
+    def refuse(self, file, fd, *, lent=False):
+        if left:
+            left.pop()
+            os.close(fd)  # as the real one does
+            raise SlabError("memory file 0", "no descriptor is left")
+        add(self, file, fd, lent=lent)
+
+    monkeypatch.setattr(stream.exchange.SlabView, "add", refuse)
+
+    def work(rank, exchange):
+        with pytest.raises(SlabError, match="no descriptor is left"):
+            epoch(exchange, steps_offered(3, 2))
+        return epoch(exchange, steps_offered(3, 2))
+
+    assert job.run(work) == [expected(rank, 3) for rank in range(2)]
 
 
 def test_iterations_that_were_abandoned_leave_no_thread_no_descriptor_and_no_memory(job):

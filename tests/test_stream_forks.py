@@ -96,3 +96,28 @@ def test_work_that_fails_has_ended(error):
     with pytest.raises(error), working():
         raise error
     assert forked(lambda: True) == 0
+
+
+def test_hooks_run_while_nobody_is_inside(monkeypatch):
+    """So they may take locks that the work needs: taken earlier, the fork would wait for work that waits for it."""
+    monkeypatch.setattr(forks._Process, "hooks", [])
+    lock, inside, order = threading.Lock(), threading.Event(), []
+
+    def work():
+        with working():
+            inside.set()
+            time.sleep(0.2)
+            with lock:
+                order.append("work")
+
+    forks.while_closed(
+        before=lambda: (lock.acquire(), order.append("before")),
+        in_parent=lambda: (lock.release(), order.append("parent")),
+        in_child=lambda: order.append("child"),
+    )
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait()
+    assert forked(lambda: order == ["work", "before", "child"]) == 0
+    thread.join()
+    assert order == ["work", "before", "parent"]

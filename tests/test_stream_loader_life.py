@@ -2,10 +2,12 @@
 
 import copy
 import gc
+import os
 import pickle
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from packed import SIZE, jpeg_of, key_of, make_packed
 from ranks import left_behind, soon_left_behind
 from shards.errors import ChecksumError
 from stream.errors import DecodeError, OptionError, RankError, SourceError
+from stream.forks import PATIENCE_S
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
 from stream.stats import Stats
@@ -291,3 +294,21 @@ def test_stats_count_the_steps_of_all_epochs(made, mode):
     stats = loader.stats
     assert stats.steps == 20
     assert stats.wait_s >= stats.first_wait_s > 0
+
+
+@pytest.mark.parametrize("decode_in", ["thread", "process"])
+def test_a_fork_in_mid_epoch_waits_for_no_time_out(made, decode_in):
+    """As torch's DataLoader forks for an evaluation; it waits for work that goes on, and that must not wait for it."""
+    loader = StreamLoader(
+        made.url, batch_size=2, image_size=SIZE, captions="each", options=StreamOptions(decode_in=decode_in)
+    )
+    longest = 0.0
+    for _ in loader:
+        begin = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        longest = max(longest, time.monotonic() - begin)
+        os.waitpid(child, 0)
+    loader.close()
+    assert longest < PATIENCE_S - 1

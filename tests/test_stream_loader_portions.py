@@ -9,6 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from packed import make_packed
 from ranks import left_behind
+from stream.cuts import NO_ROWS
 from stream.errors import OptionError, SourceError
 from stream.loader_portions import LoaderPortions, Splitting
 
@@ -59,7 +60,7 @@ def portions(loader, splitting, *, epoch=0, skip=0):
 
 
 def flat(steps):
-    return [row for step in steps for portion in step.portions if portion is not None for row in portion]
+    return [row for step in steps for portion in step.portions if portion is not NO_ROWS for row in portion]
 
 
 KINDS = {

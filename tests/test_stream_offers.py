@@ -9,6 +9,7 @@ import torch
 
 from packed import key_of, make_packed
 from shards.dataset import DatasetReader
+from stream.cuts import NO_ROWS
 from stream.errors import SourceError
 from stream.offers import BatchOffer, StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec
@@ -161,12 +162,14 @@ def same(found, expected) -> bool:
 def test_batches_are_offered_portion_by_portion():
     steps = [
         Step([batch_of(0), batch_of(1)], 4, [False, True], 4, "a place"),
-        Step([batch_of(2), None], 2, [True, True], 6, "another place"),
+        Step([batch_of(2), NO_ROWS], 2, [True, True], 6, "another place"),
+        Step([None], 1, [True], 7, "a batch that is None"),
     ]
     offers = list(batch_offers(steps))
     assert [offer[1:] for offer in offers] == [step[1:] for step in steps]
     assert offers[1].portions[1] is None
-    for offer, step in zip(offers, steps, strict=True):
+    assert offers[2].portions[0].local() is None
+    for offer, step in zip(offers[:2], steps[:2], strict=True):
         for portion, batch in zip(offer.portions, step.portions, strict=True):
             assert portion is None or same(received(portion), batch)
 

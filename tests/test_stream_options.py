@@ -29,6 +29,9 @@ def test_the_defaults():
         "shuffle": "window",
         "seed": 0,
         "drop_last": False,
+        "keep": None,
+        "limit": None,
+        "parts": None,
         "resize": "cover_crop",
         "interpolation": "bilinear",
         "window_shards": 4,
@@ -88,6 +91,9 @@ GOOD = [
     ("window_shards", 1),
     ("seed", 2**63 - 1),
     ("drop_last", True),
+    *[("keep", value) for value in (None, len, {"a"}, ["a", "b"], ())],
+    *[("limit", value) for value in (None, 1)],
+    *[("parts", value) for value in (None, ("txt",), ("jpg", "txt"))],
     ("workers", 4),
     ("prefetch_steps", 2),
     ("pin_memory", False),
@@ -121,6 +127,9 @@ BAD = [
     *[("shuffle", value) for value in (True, False, "none", 1)],
     *[("window_shards", value) for value in (0, 4.0, None, True)],
     *[("seed", value) for value in (-1, 2**63, None, 0.0, False)],
+    *[("keep", value) for value in (1, "key", b"key", True)],
+    *[("limit", value) for value in (0, 1.0, True, "1")],
+    *[("parts", value) for value in ("txt", (), ["txt"], (1,))],
     *[(name, value) for name in FLAGS for value in (0, 1, None, "yes")],
     *[("workers", value) for value in (-1, True, None)],
     *[("prefetch_steps", value) for value in (0, True, None)],
@@ -216,3 +225,23 @@ def test_a_sequence_works_in_dispatch_mode_in_its_own_order(captions, shuffle):
 def test_what_the_source_cannot_give_is_refused(options, mode, rows, refused):
     with pytest.raises(OptionError, match=f"^{refused}.*this source.*tools/pack_coco.py"):
         check_combination(make(**options), mode=mode, indexed=False, rows=rows)
+
+
+@pytest.mark.parametrize("mode", ["dispatch", "shard"])
+def test_any_choice_of_packed_shards_works(mode):
+    check_combination(make(keep=len, limit=3, parts=("txt",)), mode=mode, indexed=True, rows=True)
+    check_combination(make(limit=3), mode=mode, indexed=False, rows=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "problem"),
+    [
+        ({"keep": ["a"]}, True, "rows are chosen from the index"),
+        ({"parts": ("txt",)}, True, "members are found by the index"),
+        ({"limit": 3}, False, "end it in the source itself"),
+    ],
+)
+def test_a_choice_that_the_source_cannot_make_is_refused(options, rows, problem):
+    with pytest.raises(OptionError, match=problem) as caught:
+        check_combination(make(**options), mode="dispatch", indexed=False, rows=rows)
+    assert [caught.value.option] == list(options)

@@ -304,10 +304,12 @@ def test_a_receiver_that_fails_by_itself_ends_the_wait_of_its_rank_and_the_other
     monkeypatch.setattr(reader.ranks.inboxes[1]._view, "add", refuse)
     receiver = reader.receive()
     reader.send(0)
-    with pytest.raises(RankError, match="it cannot be mapped") as caught:
+    with pytest.raises(SlabError, match="it cannot be mapped") as caught:
         receiver.take()
-    receiver.leave(caught.value)
+    assert receiver.is_broken
     assert "it cannot be mapped" in str(raised(reader.hears(Leave).told))
+    receiver.leave(caught.value)
+    assert sum(isinstance(message, Leave) for message in reader.heard()) == 1
 
 
 def test_messages_of_another_iteration_mean_nothing(reader):

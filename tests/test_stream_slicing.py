@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from stream.cuts import NO_ROWS
 from stream.errors import SourceError
 from stream.portions import PortionStep
 from stream.slicing import Slicing, sliced
@@ -28,7 +29,7 @@ def slicing(portions=2, batches=1, *, drop_last=False, even_batches=True):
 
 def told(steps):
     return [
-        ([None if part is None else part.tolist() for part in step.portions], step.real_rows, step.last)
+        ([None if part is NO_ROWS else part.tolist() for part in step.portions], step.real_rows, step.last)
         for step in steps
     ]
 

@@ -283,3 +283,8 @@ def test_workers_share_out_what_knows_of_them():
     assert shares_out(opened("a-{0..3}.tar"))
     assert not shares_out(opened({0: 1}.values()))
     assert not shares_out(open_batches(DataLoader(Numbers(3))))
+
+
+def test_a_glob_is_refused_with_what_to_write():
+    with pytest.raises(OptionError, match=r"by braces, e.g. coco-\{000000..000099\}.tar"):
+        opened("coco/*.tar")

@@ -1,9 +1,13 @@
 """stream/wake.py: a bell wakes who waits for its descriptor."""
 
+import gc
 import os
 import queue
 import select
+import sys
 import threading
+
+import pytest
 
 from descriptors import open_descriptors
 from stream.wake import Bell
@@ -87,3 +91,16 @@ def test_none_of_many_rings_is_lost():
     for thread in threads:
         thread.join()
     bell.close()
+
+
+def test_a_bell_whose_descriptor_cannot_be_made_goes_quietly(monkeypatch):
+    def refuse(*_):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(os, "eventfd", refuse)
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with pytest.raises(OSError, match="too many open files"):
+        Bell()
+    gc.collect()
+    assert unraisable == []

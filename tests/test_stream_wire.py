@@ -1,6 +1,7 @@
 """A batch as one header and one buffer, and back."""
 
 import gc
+import pickle
 import weakref
 from collections import OrderedDict
 
@@ -24,7 +25,7 @@ from batches import (
 )
 from stream.errors import SourceError
 from stream.owning import owned
-from stream.wire import ALIGNMENT, pack, unpack, write
+from stream.wire import ALIGNMENT, copied, pack, unpack, write
 
 EXAMPLES = 1_500
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
@@ -92,7 +93,7 @@ def test_every_dtype_of_an_array_comes_back_in_its_order(dtype, order):
 
 
 def test_one_call_gives_the_memory_of_the_whole_batch_and_all_of_it_are_views():
-    batch = {"a": torch.ones(3, 5), "b": [np.ones(7), torch.ones(2, dtype=torch.int16)], "c": bytes(1_000)}
+    batch = {"a": torch.ones(30, 5), "b": [np.ones(70), torch.ones(300, dtype=torch.int16)], "c": bytes(600)}
     given_out = []
 
     def make(size):
@@ -104,6 +105,40 @@ def test_one_call_gives_the_memory_of_the_whole_batch_and_all_of_it_are_views():
     assert memory.numel() == pack(batch).size
     for start in (back["a"].data_ptr(), back["b"][0].ctypes.data, back["b"][1].data_ptr()):
         assert memory.data_ptr() <= start < memory.data_ptr() + memory.numel()
+
+
+def test_what_is_small_does_not_keep_the_whole_batch():
+    """Nor is the whole batch pickled with it."""
+    batch = {
+        "image": torch.zeros(100_000, dtype=torch.uint8),
+        "label": torch.arange(8).view(2, 4).t(),
+        "weights": np.arange(6.0).reshape(2, 3)[::-1, ::-1],
+        "one": np.broadcast_to(np.float32(3), (4, 5)),
+        "none": np.zeros((0, 3)),
+    }
+    header, buffer = written(batch)
+    back = unpack(header, buffer)
+    buffer[:] = 255
+    assert (back["image"] == 255).all()
+    for name in ("label", "weights", "one", "none"):
+        np.testing.assert_array_equal(np.asarray(back[name]), np.asarray(batch[name]))
+    assert back["label"].untyped_storage().nbytes() == 64
+    assert back["label"].stride() == batch["label"].stride()
+    assert back["weights"].strides == batch["weights"].strides
+    assert back["one"].strides == (0, 0)
+    assert len(pickle.dumps(back["label"])) < 1_000
+
+
+def test_a_copy_has_memory_of_its_own_throughout():
+    value = {"a": torch.ones(3), "b": [np.ones(2), "text"]}
+    value["c"] = value["a"]
+    copy = copied(value)
+    value["a"].zero_()
+    value["b"][0][:] = 0
+    assert copy["a"].tolist() == copy["c"].tolist() == [1, 1, 1]
+    assert copy["b"][0].tolist() == [1, 1]
+    thing = object()
+    assert copied(thing) is thing
 
 
 def test_without_new_memory_the_batch_lies_over_the_buffer():
@@ -345,3 +380,17 @@ def test_the_strides_that_are_promised_are_those_of_a_copy_by_the_library():
     assert tensor_strides(rows.t()) == (1, 4)
     assert tensor_strides(rows[::2].t()) == (1, 4)
     assert array_strides(rows.numpy().T[:, ::2]) == (4, 16)
+
+
+def test_what_stands_in_a_batch_twice_has_two_memories_everywhere():
+    tensor, array = torch.ones(3), np.ones(3)
+    for back in (owned([tensor, tensor, array, array]), there_and_back([tensor, tensor, array, array])):
+        back[0].zero_()
+        back[2][:] = 0
+        assert [one.sum() for one in back] == [0, 3, 0, 3]
+
+
+def test_an_array_is_writable_everywhere():
+    for array in (np.broadcast_to(np.ones(3), (2, 3)), np.frombuffer(bytes(8), np.uint8)):
+        for back in (owned([array]), there_and_back([array])):
+            assert back[0].flags.writeable
