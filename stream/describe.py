@@ -61,6 +61,7 @@ def describe(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
         f"batch: {_batch(facts, spec)}",
         f"epoch: {_epoch(facts)}{_chosen(spec)}; {_tail(facts, spec)}",
         f"order: {_order(facts, spec, options)}",
+        f"resume: {_resume(facts)}",
         f"caption: {spec.captions}; image: {_image(spec, options)}{_parts(spec)}",
         f"loading: {_loading(facts, options)}",
         f"pinned memory: {_pinned(facts, options)}",
@@ -133,6 +134,12 @@ def _order(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
         return "as stored"
     window = f" over windows of {options.window_shards} shards" if spec.shuffle == "window" else ""
     return f'shuffle="{spec.shuffle}"{window}, seed {spec.seed}, another order each epoch'
+
+
+def _resume(facts: Facts) -> str:
+    if facts.rows is not None:
+        return "seeks; no row that was consumed is read again"
+    return "counts; rank 0 reads the source again from its beginning and drops what was consumed"
 
 
 def _image(spec: BatchSpec, options: StreamOptions) -> str:

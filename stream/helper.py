@@ -78,6 +78,12 @@ class DecodeHelper:
         running = self._own().running
         return None if running is None else running.process.pid
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process was started and has ended by itself, so that every call raises."""
+        running = self._own().running
+        return running is not None and running.process.poll() is not None
+
     def start(self) -> None:
         """Start the process now, without waiting until it is ready. Idempotent."""
         self._started()

@@ -51,6 +51,8 @@ class Workplace:
 
         `empty` gives the memory of the images; by default memory of former batches.
         """
+        if self.helper is not None and self.helper.is_dead:
+            self.close()  # with the links too: what was shared over them the next process does not know
         helper = self.helper
         if helper is not None:
             helper.start()

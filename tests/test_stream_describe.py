@@ -52,6 +52,7 @@ def test_it_has_one_line_for_each_question():
         "batch",
         "epoch",
         "order",
+        "resume",
         "caption",
         "loading",
         "pinned memory",

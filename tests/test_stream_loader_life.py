@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from ranks import left_behind, soon_left_behind
 from shards.errors import ChecksumError
 from stream.errors import DecodeError, OptionError, RankError, SourceError
 from stream.forks import PATIENCE_S
+from stream.helper_process import HelperError
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
 from stream.stats import Stats
@@ -312,3 +314,28 @@ def test_a_fork_in_mid_epoch_waits_for_no_time_out(made, decode_in):
         os.waitpid(child, 0)
     loader.close()
     assert longest < PATIENCE_S - 1
+
+
+@pytest.mark.parametrize("dispatch", [None, True])
+def test_a_helper_that_died_is_replaced_by_the_next_iteration(made, dispatch):
+    accelerator = None
+    if dispatch:
+        config = DataLoaderConfiguration(dispatch_batches=True)
+        accelerator = Accelerator(cpu=True, dataloader_config=config)
+    options = {"batch_size": 2, "image_size": SIZE, "captions": "each", "options": StreamOptions(decode_in="process")}
+    loader = StreamLoader(made.url, accelerator=accelerator, **options)
+    whole = [batch["key"] for batch in StreamLoader(made.url, **{**options, "options": None})]
+    iteration = iter(loader)
+    next(iteration)
+    os.kill(loader._place.helper.pid, signal.SIGKILL)
+    with pytest.raises((HelperError, RankError), match="SIGKILL"):
+        list(iteration)
+    rest = [batch["key"] for batch in loader]  # the epoch begins again
+    assert rest == whole
+    helper = loader._place.helper
+    os.kill(helper.pid, signal.SIGKILL)
+    while not helper.is_dead:
+        time.sleep(0.01)
+    loader.set_epoch(0)
+    assert [batch["key"] for batch in loader] == whole
+    loader.close()
