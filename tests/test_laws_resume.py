@@ -51,6 +51,14 @@ class Sequence(IterableDataset):
         return ({"key": f"{number}"} for number in range(self.count))
 
 
+class Batches(IterableDataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        return ({"key": [f"{number}.{row}" for row in range(number + 1)]} for number in range(self.count))
+
+
 def loader_of(source, path, **options):
     config = DataLoaderConfiguration(dispatch_batches=path != "shard")
     accelerator = None if path == "alone" else Accelerator(cpu=True, dataloader_config=config)
@@ -103,6 +111,23 @@ def test_a_dataset_resumes_at_every_step(path, shuffle):
 @pytest.mark.parametrize("path", ["alone", "ours", "stock"])
 def test_a_sequence_resumes_at_every_step(path):
     check_resume(lambda: loader_of(Sequence(SAMPLES), path), keys_of)
+
+
+@pytest.mark.parametrize("path", ["alone", "ours", "stock"])
+def test_tars_resume_at_every_step(made, path):
+    pattern = f"{made.url}/made-{{000000..{len(made.tars()) - 1:06d}}}.tar"
+    check_resume(lambda: loader_of(pattern, path, image_size=SIZE), rows_of, epochs=2)
+
+
+@pytest.mark.parametrize("path", ["alone", "ours"])
+@pytest.mark.parametrize("split", [True, False])
+def test_finished_batches_resume_at_every_step(path, split):
+    def made():
+        config = DataLoaderConfiguration(dispatch_batches=True, split_batches=split)
+        accelerator = None if path == "alone" else Accelerator(cpu=True, dataloader_config=config)
+        return StreamLoader(Batches(7), accelerator=accelerator, batch_size=None)
+
+    check_resume(made, keys_of)
 
 
 def test_a_state_fits_other_modes_batches_prefetching_and_workers(made):
