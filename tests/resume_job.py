@@ -1,9 +1,12 @@
 """What ranks are told to do by the tests of resuming: take steps of a loader, from its beginning or from a state."""
 
 import json
+import random
 from hashlib import sha256
 
+import numpy as np
 import torch
+from accelerate.utils import set_seed
 
 from rank_programs.rank_job import accelerator_for
 from stream.loader import StreamLoader
@@ -21,13 +24,13 @@ def walk(url, mode, options, *, epochs=1, state=None, seed=None, take=None):
 
     `seed` moves the global generators before and after the loader is made; `take` ends after so many steps.
     """
-    if seed is not None:
-        torch.manual_seed(seed)
     accelerator = accelerator_for(mode)
+    if seed is not None:
+        set_seed(seed, device_specific=True)
     size = tuple(options.pop("image_size"))
     loader = StreamLoader(url, accelerator=accelerator, transform=jittered, image_size=size, **options)
     if seed is not None:
-        torch.manual_seed(seed + 1)
+        set_seed(seed + 1, device_specific=True)
     accelerator.prepare(loader)
     if state is not None:
         loader.load_state_dict(state)
@@ -36,7 +39,7 @@ def walk(url, mode, options, *, epochs=1, state=None, seed=None, take=None):
         epoch = loader.epoch
         for batch in loader:
             if seed is not None:
-                torch.rand(3)
+                torch.rand(3), np.random.rand(3), random.random()  # noqa: NPY002 - the global one
             pixels = [sha256(image.contiguous().numpy().tobytes()).hexdigest()[:16] for image in batch["image"]]
             real = loader.remainder if loader.end_of_dataloader else loader.total_batch_size
             found.append(
