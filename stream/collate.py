@@ -14,17 +14,19 @@ their names, with tensors of one shape stacked and all else in lists.
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch.utils.data import default_collate
 
-from stream.columns import check_rows
+from shards.errors import ChecksumError
+from stream.columns import check_rows, together
 from stream.decode import MAX_PIXELS, decode
-from stream.errors import SourceError
+from stream.errors import BadRowError, DecodeError, SourceError
 from stream.gil import GilMeter, Held
 from stream.owning import Empty, new_memory
 from stream.resize import ResizeSpec, decode_into
@@ -54,6 +56,7 @@ class Item(NamedTuple):
     caption: str | list[str] | None
     sample: int
     draws: int = 0
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,18 @@ class CollateOptions:
     collate: Collate | None = None
     same_rows: bool = True
     transform: Transform | None = None
+    blames: bool = False
+
+
+@contextmanager
+def blamed(position: int, *, blames: bool) -> Iterator[None]:
+    """With `blames` make an error that a row's own bytes are to blame for a `BadRowError`."""
+    try:
+        yield
+    except (DecodeError, SourceError, ChecksumError) as exc:
+        if not blames:
+            raise
+        raise BadRowError(position, str(exc)) from exc
 
 
 _THREADS = "stream-decode"
@@ -206,7 +221,7 @@ class Collator:
     def _decoded(self, items: list[Item]) -> torch.Tensor | list[torch.Tensor]:
         """Return uint8 [N, H, W, 3], or without a size N of [H_i, W_i, 3]."""
         if self._helper is not None:
-            return self._helper.decode_encoded([(item.name, _encoded(item)) for item in items], empty=self._empty)
+            return self._decoded_elsewhere(self._helper, items)
         spec = self.options.resize
         if spec is None:
             return self._map(self._full_size, items)
@@ -214,11 +229,25 @@ class Collator:
         self._map(lambda pair: self._resized(pair[0], pair[1], spec), list(zip(items, memory.unbind(0), strict=True)))
         return memory
 
+    def _decoded_elsewhere(self, helper: Decoder, items: list[Item]) -> torch.Tensor | list[torch.Tensor]:
+        try:
+            return helper.decode_encoded([(item.name, _encoded(item)) for item in items], empty=self._empty)
+        except DecodeError as exc:
+            mine = [item.position for item in items if item.name == exc.name]
+            if not self.options.blames or not mine:
+                raise
+            raise BadRowError(mine[0], str(exc)) from exc
+
     def _full_size(self, item: Item) -> torch.Tensor:
+        with blamed(item.position, blames=self.options.blames):
+            return self._whole(item)
+
+    def _whole(self, item: Item) -> torch.Tensor:
         return torch.from_numpy(decode(_encoded(item), name=item.name, max_pixels=self.options.max_pixels))
 
     def _resized(self, item: Item, out: torch.Tensor, spec: ResizeSpec) -> None:
-        decode_into(_encoded(item), out, spec, name=item.name, max_pixels=self.options.max_pixels)
+        with blamed(item.position, blames=self.options.blames):
+            decode_into(_encoded(item), out, spec, name=item.name, max_pixels=self.options.max_pixels)
 
     def _map(self, work: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         if self.options.threads == 1 or len(values) == 1:
@@ -246,29 +275,6 @@ class Collator:
         if self._here.process != os.getpid():
             self._here = _Here()
         return self._here
-
-
-def together(examples: Sequence[Example]) -> dict[str, Any]:
-    """Return a batch of examples: by name, tensors of one shape and dtype as one, all else as lists.
-
-    Raises:
-        SourceError: they have not all the same names.
-    """
-    names = list(examples[0]) if examples else []
-    for number, example in enumerate(examples):
-        if set(example) != set(names):
-            problem = (
-                f"example {number} has the names {sorted(example)}, the first one {sorted(names)}; return the same"
-            )
-            raise SourceError("transform", problem)
-    return {name: _stacked([example[name] for example in examples]) for name in names}
-
-
-def _stacked(values: list[Any]) -> Any:  # noqa: ANN401 - a tensor or a list
-    first = values[0]
-    if all(isinstance(one, torch.Tensor) and (one.shape, one.dtype) == (first.shape, first.dtype) for one in values):
-        return torch.stack(values)
-    return values
 
 
 def _encoded(item: Item) -> memoryview:

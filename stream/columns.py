@@ -155,3 +155,26 @@ def _like(mapping: Any, values: dict[Any, Any]) -> Any:  # noqa: ANN401 - a mapp
     for name, value in values.items():
         made[name] = value
     return made
+
+
+def together(examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a batch of examples: by name, tensors of one shape and dtype as one, all else as lists.
+
+    Raises:
+        SourceError: they have not all the same names.
+    """
+    names = list(examples[0]) if examples else []
+    for number, example in enumerate(examples):
+        if set(example) != set(names):
+            problem = (
+                f"example {number} has the names {sorted(example)}, the first one {sorted(names)}; return the same"
+            )
+            raise SourceError("transform", problem)
+    return {name: _stacked([example[name] for example in examples]) for name in names}
+
+
+def _stacked(values: list[Any]) -> Any:  # noqa: ANN401 - a tensor or a list
+    first = values[0]
+    if all(isinstance(one, torch.Tensor) and (one.shape, one.dtype) == (first.shape, first.dtype) for one in values):
+        return torch.stack(values)
+    return values

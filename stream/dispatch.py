@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
 from accelerate.state import GradientState
+from accelerate.utils import gather_object
 from accelerate.utils.environment import get_cpu_distributed_information
 from torch.utils.data import IterableDataset
 
@@ -160,6 +161,11 @@ class StockPassing(Passing):
         """End the epoch; accelerate forgets the loader. Idempotent."""
         super().close()
         self._inner.end()
+
+
+def union(numbers: list[int]) -> list[int]:
+    """Return all ranks' numbers, ascending, each once; every rank must call it."""
+    return sorted(set(gather_object(numbers)))
 
 
 def stock_shard(parts: LoaderParts, job: Job) -> Passing:

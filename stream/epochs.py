@@ -8,11 +8,12 @@ import torch
 
 from stream.collate import Hooks
 from stream.cuts import Cut
+from stream.errors import BadRowError
 from stream.exchange import Exchange, ExchangeOptions
+from stream.facts import agreed
 from stream.job import Job
 from stream.live import expect_collectives
 from stream.making import Maker
-from stream.mix import RowOrder
 from stream.mixed import MixedSource
 from stream.offers import StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec, StreamOptions
@@ -28,12 +29,14 @@ from stream.portions import (
     sequence_portions,
     source_batches,
 )
+from stream.quarantine import Quarantine
 from stream.receiving import ReceiverOptions
 from stream.schedule import Schedule
 from stream.sharded import ShardDataset, StepSampler
 from stream.sources import BatchSource, RowSource, SequenceSource
 from stream.staging import Stager
 from stream.steps import Ahead, Finish, LoadedSteps, row_steps, sequence_steps
+from stream.substitute import RowOrder, Substituted
 from stream.workplace import Workplace
 
 if TYPE_CHECKING:
@@ -148,7 +151,7 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
     if place.exchange is None:
         raise TypeError("a linked plan has an exchange")
     offers = partial(_offers, plan, epoch, position, place)
-    iteration = place.exchange.begin(plan.facts(epoch, position), offers, receiving, place.helper)
+    iteration = place.exchange.begin(agreed(plan, epoch, position), offers, receiving, place.helper)
     ends = (place.settle, maker.close)
     return LinkedPassing(iteration, owner, stager.hand_over, registered=plan.with_accelerator, ends=ends)
 
@@ -157,7 +160,7 @@ def _offers(plan: Plan, epoch: int, position: int, place: Workplace) -> Iterator
     """Make the steps of an epoch, on the reader."""
     source, schedule = plan.source, plan.schedule_from(position)
     if isinstance(source, PackedSource | MixedSource) and schedule is not None and plan.decodes_on == "ranks":
-        order = _order(plan, source, epoch)
+        order = order_of(plan, source, epoch)
         return packed_offers(source, order, schedule, portions=plan.job.portions, epoch=epoch)
     return batch_offers(_portions(plan, schedule, epoch, position, place))
 
@@ -177,16 +180,31 @@ def _portions(
         return sequence_portions(source, cut, collator, pace, epoch=epoch, start=position)
     if schedule is None:
         raise TypeError("a row source always has a schedule")
-    return map_portions(EpochRows(source, _order(plan, source, epoch), schedule, job.portions, epoch), collator, pace)
+    return map_portions(EpochRows(source, order_of(plan, source, epoch), schedule, job.portions, epoch), collator, pace)
 
 
 def _alone(data: bytes) -> bytes:
     return data
 
 
-def _order(plan: Plan, source: RowSource, epoch: int) -> RowOrder:
-    spec = plan.spec
-    return source.order(shuffle=spec.shuffle, seed=spec.seed, epoch=epoch, window_shards=plan.options.window_shards)
+def order_of(plan: Plan, source: RowSource, epoch: int) -> RowOrder:
+    """Return which row is given at which position of an epoch."""
+    spec, window = plan.spec, plan.options.window_shards
+    order = source.order(shuffle=spec.shuffle, seed=spec.seed, epoch=epoch, window_shards=window)
+    return Substituted(order, plan.quarantine) if plan.quarantine else order
+
+
+def put_aside(plan: Plan, quarantine: Quarantine, epoch: int, bad: BadRowError) -> None:
+    """Let another row stand in for a bad one from now on.
+
+    Raises:
+        BadRowError: rows of this source have no numbers.
+        SourceError: there are more bad rows than are allowed.
+    """
+    if not isinstance(plan.source, PackedSource | MixedSource):
+        raise bad
+    row = order_of(plan, plan.source, epoch).row(bad.position)
+    quarantine.add(row, bad.problem, of=len(plan.source), tells=plan.job.rank == 0 or plan.mode == "shard")
 
 
 def _parts(plan: Plan, epoch: int, position: int, place: Workplace, *, packed_for: int | None) -> LoaderParts:
@@ -218,7 +236,7 @@ def _sampler(plan: Plan, source: RowSource, epoch: int, schedule: Schedule | Non
     if schedule is None:
         raise TypeError("a row source always has a schedule")
     portion = plan.job.portion if plan.mode == "shard" else None
-    return StepSampler(_order(plan, source, epoch), schedule, epoch=epoch, rank=portion)
+    return StepSampler(order_of(plan, source, epoch), schedule, epoch=epoch, rank=portion)
 
 
 def _makers(plan: Plan, stager: Stager) -> int:

@@ -5,6 +5,7 @@
     ├── NotPreparedError  (also RuntimeError)  a loader in a job of many processes knows only its own
     ├── SourceError                            what is read is not what the loader needs
     ├── DecodeError                            one image cannot be decoded
+    ├── BadRowError                            one row is bad, and another one may stand in for it
     ├── RankError                              one rank failed or broke the contract of a step
     ├── SlabError                              shared memory cannot be had, or does not hold what it should
     ├── LinkError                              the link to another rank is down or cannot be made
@@ -93,6 +94,23 @@ class DecodeError(StreamError):
 
     def __str__(self) -> str:
         return f"image {self.name}: {self.problem}; replace the image or leave it out"
+
+
+class BadRowError(StreamError):
+    """A row's own bytes are bad; with ``on_error="substitute"`` another row stands in for it.
+
+    Attributes:
+        position: Where the row stands in the epoch's order.
+        problem: What is wrong, with its place, in the words of the error that it was.
+    """
+
+    def __init__(self, position: int, problem: str) -> None:
+        super().__init__(position, problem)
+        self.position = position
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"row at position {self.position} is bad: {self.problem}"
 
 
 class RankError(StreamError):

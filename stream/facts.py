@@ -37,6 +37,33 @@ def facts_of(plan: Plan, name: str, *, registered: bool, reached: Mapping[int, s
     )
 
 
+def agreed(plan: Plan, epoch: int, position: int) -> dict[str, str]:
+    """Return what must be equal on all ranks before a step is sent, in words."""
+    spec, options = plan.spec, plan.options
+    facts: dict[str, object] = {
+        "epoch": epoch,
+        "position": position,
+        "data": plan.digest,
+        "subset": plan.subset,
+        "rows": plan.rows,
+        "batch_size": spec.batch_size,
+        "split_batches": plan.job.split_batches,
+        "even_batches": plan.job.even_batches,
+        "drop_last": spec.drop_last,
+        "image_size": spec.image_size,
+        "captions": spec.captions,
+        "shuffle": spec.shuffle,
+        "seed": spec.seed,
+        "window_shards": options.window_shards,
+        "parts": spec.parts,
+        "on_error": options.on_error,
+        "quarantine": plan.quarantine,
+        "decode_on": plan.decodes_on,
+        "prefetch_steps": options.prefetch_steps,
+    }
+    return {name: repr(value) for name, value in facts.items()}
+
+
 def _source_name(source: Any) -> str:  # noqa: ANN401 - a source of any kind
     if isinstance(source, PackedSource | MixedSource):
         return source.name

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,17 @@ from shards.dataset import DatasetReader
 from stream.call import check_call
 from stream.collate import Collate, Hooks, Transform
 from stream.describe import describe
-from stream.epochs import begin_epoch, is_registered, make_place, make_plan
+from stream.epochs import begin_epoch, is_registered, make_place, make_plan, put_aside
+from stream.errors import BadRowError
 from stream.facts import facts_of
 from stream.keep import Keep
 from stream.launch import refuse_unprepared
 from stream.live import keep_track
 from stream.loader_facts import LoaderFacts
 from stream.options import BatchSpec, CaptionPolicy, Shuffle, StreamOptions
+from stream.plan import Plan
 from stream.progress import Progress
+from stream.quarantine import Quarantine
 from stream.saving import Saving
 from stream.sharded import ShownSampler, dataset_of
 from stream.sources import open_any
@@ -113,16 +117,20 @@ class StreamLoader(LoaderFacts):
         hooks = Hooks(transform, collate)
         self.options = check_call(options, hooks, name)
         self.name, self._accelerator = name, accelerator
-        reader = partial(DatasetReader, storage_options=storage_options, verify=self.options.verify)
-        opened = open_any(source, spec=self.spec, read=reader)
+        opened = self._opened(source, storage_options)
         # Without a batch size torch refuses drop_last; here it belongs to the steps
         super().__init__(dataset_of(opened), batch_size=batch_size, drop_last=drop_last and batch_size is not None)
         self._plan = make_plan(opened, self.spec, self.options, hooks, accelerator)
         self._begin_life()
 
+    def _opened(self, source: Any, storage_options: Mapping[str, object] | None) -> Any:  # noqa: ANN401 - see __init__
+        reader = partial(DatasetReader, storage_options=storage_options, verify=self.options.verify)
+        return open_any(source, spec=self.spec, read=reader, blames=self.options.on_error == "substitute")
+
     def _begin_life(self) -> None:
         self._progress, self._counters = Progress(), Counters()
         self._synced = Synced(self.name, self._accelerator)
+        self._quarantine = Quarantine(self.name, self.options.bad_rows_limit)
         self._live: Callable[[], Generator[Any, None, None] | None] = _nothing
         self._place: Workplace | None = None
         spec, even = self.spec, self._plan.job.even_batches
@@ -144,7 +152,7 @@ class StreamLoader(LoaderFacts):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has counters of its own, no live iteration and no links."""
-        own = {name: copy(self.__dict__[name]) for name in ("_progress", "_counters", "_synced")}
+        own = {name: copy(self.__dict__[name]) for name in ("_progress", "_counters", "_synced", "_quarantine")}
         return {**self.__dict__, **own, "_live": _nothing, "_place": None}
 
     def set_epoch(self, epoch: int) -> None:
@@ -176,7 +184,19 @@ class StreamLoader(LoaderFacts):
         At the end of an epoch that is the beginning of the next. While gradients accumulate it is where the last
         optimizer step was made.
         """
-        return self._plan.place(*self._synced.saved(self._progress.place)).to_dict()
+        return self._now().place(*self._synced.saved(self._progress.place)).to_dict()
+
+    def saved_state(self) -> dict[str, Any]:
+        """Return what a checkpoint says: `state_dict` with the bad rows that any rank knows. Every rank must call it.
+
+        In dispatch mode all know the same; in shard mode each finds its own.
+        """
+        state, job = self.state_dict(), self._plan.job
+        if self._plan.mode == "shard" and self._plan.substitutes and job.ranks > 1:
+            from stream.dispatch import union  # noqa: PLC0415 - who uses accelerate imports it
+
+            state["quarantine"] = union(state["quarantine"])
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Make the next iteration go on behind the last step of the state, whatever the number of ranks then was.
@@ -189,6 +209,7 @@ class StreamLoader(LoaderFacts):
         """
         place = self._plan.restored(state, strict=strict)
         self._end_iteration()
+        self._quarantine.replace(place.quarantine)
         self._progress.go_to(place.epoch, place.position)
         self._synced.go_to(self._progress.place)
 
@@ -218,8 +239,25 @@ class StreamLoader(LoaderFacts):
             live.close()
 
     def _iterate(self) -> Generator[Any, None, None]:
+        while True:
+            epoch = self.epoch
+            try:
+                yield from self._steps()
+            except BadRowError as exc:
+                if not self._plan.substitutes or self.epoch != epoch:
+                    raise
+                put_aside(self._now(), self._quarantine, epoch, exc)
+                self._progress.go_to(epoch, self.position)  # in dispatch mode every rank is here now
+            else:
+                return
+
+    def _now(self) -> Plan:
+        """The plan with what is known by now."""
+        return replace(self._plan, quarantine=self._quarantine.rows)
+
+    def _steps(self) -> Generator[Any, None, None]:
         progress, counters = self._progress, self._counters
-        plan = self._plan.evened(even_batches=self._shown.even_batches)
+        plan = self._now().evened(even_batches=self._shown.even_batches)
         if self._accelerator is not None:
             Saving.begin(self._accelerator)
         epoch, start = progress.begin()

@@ -222,7 +222,3 @@ class MixOrder:
     def _check(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"positions [{start}, {stop}) are not within the {len(self)} rows of the epoch")
-
-
-RowOrder: TypeAlias = Order | MixOrder
-"""Which row stands at which position of an epoch, of one source or of several."""

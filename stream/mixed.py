@@ -46,8 +46,8 @@ class StreamMix:
 class MixedSource(Samples):
     """Packed datasets that are mixed. A row is a row of one of them; they stand one after another."""
 
-    def __init__(self, sources: Sequence[PackedSource], mix: Mix, *, spec: BatchSpec) -> None:
-        super().__init__(JoinedReader([source.reader for source in sources]), spec=spec)
+    def __init__(self, sources: Sequence[PackedSource], mix: Mix, *, spec: BatchSpec, blames: bool = False) -> None:
+        super().__init__(JoinedReader([source.reader for source in sources]), spec=spec, blames=blames)
         self._sources, self._mix = tuple(sources), mix
 
     def __len__(self) -> int:

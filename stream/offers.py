@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.cuts import NO_ROWS
-from stream.mix import RowOrder
 from stream.owning import Empty, owned
 from stream.packed import Samples
 from stream.rows import RowsPlan, plan_rows
 from stream.schedule import Schedule, Slot, slots
+from stream.substitute import RowOrder
 from stream.wire import Packed, pack, write
 
 if TYPE_CHECKING:

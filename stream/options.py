@@ -15,6 +15,7 @@ Transport = Literal["ours", "stock"]
 DecodeOn = Literal["ranks", "reader"]
 DecodeIn = Literal["thread", "process"]
 Mode = Literal["dispatch", "shard"]
+OnError = Literal["raise", "substitute"]
 
 _LEAST_PREFETCH = 2
 
@@ -109,6 +110,11 @@ class StreamOptions:
         port: TCP port on which rank 0 is reached from other hosts. 0 (default): any free one.
         same_host: Whether ranks on one host get portions through shared memory. On by default; off sends them all
             by TCP.
+        on_error: What a bad row does, one whose image cannot be decoded, whose bytes differ from their checksum, or
+            that lacks a part: "raise" (default) ends the epoch with an error that names it; "substitute" gives the
+            next good row of the order in its place, from then on in every epoch. Packed shards only.
+        bad_rows_limit: How many rows may be bad before "substitute" raises after all: a count, or a fraction of the
+            rows as a float. 0.01 (default): more is no accident.
         verify: Whether checksums of what is read are compared. On by default: it costs little, and a flipped bit is
             found where it happened.
 
@@ -133,6 +139,8 @@ class StreamOptions:
     timeout_s: float | None = None
     port: int = 0
     same_host: bool = True
+    on_error: OnError = "raise"
+    bad_rows_limit: int | float = 0.01
     verify: bool = True
 
     def __post_init__(self) -> None:
@@ -190,6 +198,10 @@ def _is_parts(value: object) -> bool:
     return value is None or (isinstance(value, tuple) and bool(value) and all(isinstance(one, str) for one in value))
 
 
+def _is_limit(value: object) -> bool:
+    return _is_int(value, 1) or (isinstance(value, float) and 0 < value <= 1)
+
+
 def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
@@ -226,5 +238,7 @@ _CHECKS = {
     "timeout_s": _optional(_SECONDS, "no limit"),
     "port": _Check(lambda value: _is_int(value, 0, 2**16), "a TCP port from 0 (any free one) to 65535"),
     "same_host": _BOOL,
+    "on_error": _one_of(OnError),
+    "bad_rows_limit": _Check(_is_limit, "a count of 1 or more, or a fraction above 0.0 and up to 1.0"),
     "verify": _BOOL,
 }

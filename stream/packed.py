@@ -5,10 +5,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from shards.dataset import DatasetReader
+from shards.errors import ChecksumError
 from shards.joined import JoinedReader
 from shards.sample import Sample
 from stream.captions import pick, suffixes_for
-from stream.collate import Item
+from stream.collate import Item, blamed
 from stream.draws import row_seed
 from stream.errors import OptionError, SourceError
 from stream.keep import Subset
@@ -28,6 +29,7 @@ class Picking(NamedTuple):
     epoch: int
     with_image: bool = True
     with_caption: bool = True
+    blames: bool = False
 
     def item(self, sample: Sample, *, number: int, url: str, position: int, caption: int | None) -> Item:
         """Return the row of a sample; `number` is its global number, `url` that of its shard, `caption` as in `pick`.
@@ -35,6 +37,10 @@ class Picking(NamedTuple):
         Raises:
             SourceError: the sample lacks its image or its captions.
         """
+        with blamed(position, blames=self.blames):
+            return self._item(sample, number, url, position, caption)
+
+    def _item(self, sample: Sample, number: int, url: str, position: int, caption: int | None) -> Item:
         name, image = f"shard {url}: {sample.key}", None
         if self.with_image:
             suffix = image_of(sample)
@@ -43,7 +49,7 @@ class Picking(NamedTuple):
         if self.with_caption:
             text = pick(sample, self.captions, seed=self.seed, epoch=self.epoch, position=position, caption=caption)
         draws = row_seed(seed=self.seed, epoch=self.epoch, position=position)
-        return Item(sample.key, image, name, text, number, draws)
+        return Item(sample.key, image, name, text, number, draws, position)
 
 
 def image_of(sample: Sample) -> str:
@@ -87,11 +93,14 @@ class Wanted(NamedTuple):
 class Samples:
     """Rows that are samples of packed shards, behind any reader of them; `sample_of` says which.
 
+    With `blames` an error that a row's own bytes are to blame for is a `BadRowError`.
+
     Raises:
         OptionError: the spec's `parts` name no member that a batch is made of.
     """
 
-    def __init__(self, reader: DatasetReader | JoinedReader, *, spec: BatchSpec) -> None:
+    def __init__(self, reader: DatasetReader | JoinedReader, *, spec: BatchSpec, blames: bool = False) -> None:
+        self._blames = blames
         self.reader, self._captions, self._seed = reader, spec.captions, spec.seed
         self._wanted = Wanted.of(spec)
         self.suffixes = self._wanted.suffixes
@@ -109,7 +118,7 @@ class Samples:
         """
         located = [self.sample_of(slot.row) for slot in slots]
         wanted = list(dict.fromkeys(sample for sample, _ in located))
-        found = dict(zip(wanted, self.reader.read(wanted, suffixes=self.suffixes), strict=True))
+        found = dict(zip(wanted, self._read(wanted, slots, located), strict=True))
         picking = self.picking(epoch)
         items: list[Any] = []
         for slot, (number, caption) in zip(slots, located, strict=True):
@@ -117,13 +126,26 @@ class Samples:
             items.append(picking.item(found[number], number=number, url=url, position=position, caption=caption))
         return items
 
+    def _read(self, wanted: list[int], slots: Sequence[Slot], located: list[tuple[int, int | None]]) -> list[Sample]:
+        try:
+            return self.reader.read(wanted, suffixes=self.suffixes)
+        except ChecksumError:
+            if not self._blames:
+                raise
+        for slot, (number, _) in zip(slots, located, strict=True):
+            with blamed(slot.position, blames=True):
+                self.reader.read([number], suffixes=self.suffixes)
+        return self.reader.read(wanted, suffixes=self.suffixes)  # it went well this time
+
     def cost(self, slots: Sequence[Slot]) -> int:
         """Return the bytes of the samples, taking each for its shard's average."""
         return sum(map(self.reader.sample_bytes, {self.sample_of(slot.row)[0] for slot in slots}))
 
     def picking(self, epoch: int) -> Picking:
         """Return how samples become rows in an epoch."""
-        return Picking(self._captions, self._seed, epoch, self._wanted.with_image, self._wanted.with_caption)
+        return Picking(
+            self._captions, self._seed, epoch, self._wanted.with_image, self._wanted.with_caption, self._blames
+        )
 
 
 class PackedSource(Samples):
@@ -131,8 +153,8 @@ class PackedSource(Samples):
 
     reader: DatasetReader
 
-    def __init__(self, reader: DatasetReader, *, spec: BatchSpec) -> None:
-        super().__init__(reader, spec=spec)
+    def __init__(self, reader: DatasetReader, *, spec: BatchSpec, blames: bool = False) -> None:
+        super().__init__(reader, spec=spec, blames=blames)
         each = spec.captions == "each"
         self._subset = Subset(reader, each_caption=each, keep=spec.keep, limit=spec.limit)
         self._moved = each or spec.keep is not None  # else a row has the number of its sample

@@ -40,6 +40,7 @@ class Plan:
     job: Job
     with_accelerator: bool
     transform: Transform | None = None
+    quarantine: tuple[int, ...] = ()
 
     @property
     def mode(self) -> Mode:
@@ -133,7 +134,18 @@ class Plan:
         self._check_hooks()
         self._check_decoding()
 
+    @property
+    def substitutes(self) -> bool:
+        """Whether other rows stand in for bad ones."""
+        return self.options.on_error == "substitute"
+
     def _check_hooks(self) -> None:
+        if self.substitutes and not isinstance(self.source, Samples):
+            problem = "finds the next good row through the index of packed shards, and this source has none"
+            raise OptionError("on_error", "substitute", problem)
+        if self.substitutes and self.with_accelerator and self.mode == "dispatch" and not self.is_linked:
+            problem = 'transport "stock" does not tell which row was bad; use transport="ours"'
+            raise OptionError("on_error", "substitute", problem)
         if self.transform is not None and isinstance(self.source, MapSource | BatchSource):
             problem = (
                 "is for samples that this loader decodes; these rows are the source's own, so transform them there"
@@ -195,41 +207,18 @@ class Plan:
         if problem is not None:
             raise OptionError("even_batches", False, problem)  # noqa: FBT003 - what was got
 
-    def facts(self, epoch: int, position: int) -> dict[str, str]:
-        """Return what must be equal on all ranks before a step is sent, in words."""
-        spec, options = self.spec, self.options
-        facts: dict[str, object] = {
-            "epoch": epoch,
-            "position": position,
-            "data": self._digest,
-            "subset": self._subset,
-            "rows": self.rows,
-            "batch_size": spec.batch_size,
-            "split_batches": self.job.split_batches,
-            "even_batches": self.job.even_batches,
-            "drop_last": spec.drop_last,
-            "image_size": spec.image_size,
-            "captions": spec.captions,
-            "shuffle": spec.shuffle,
-            "seed": spec.seed,
-            "window_shards": options.window_shards,
-            "parts": spec.parts,
-            "decode_on": self.decodes_on,
-            "prefetch_steps": options.prefetch_steps,
-        }
-        return {name: repr(value) for name, value in facts.items()}
-
     def place(self, epoch: int, position: int) -> Place:
         """Return what a checkpoint says about a position."""
         return Place(
-            digest=self._digest,
-            subset=self._subset,
+            digest=self.digest,
+            subset=self.subset,
             shuffle=self.spec.shuffle,
             seed=self.spec.seed,
             window_shards=self.options.window_shards,
             captions=self.spec.captions,
             epoch=epoch,
             position=position,
+            quarantine=self.quarantine,
         )
 
     def restored(self, state: object, *, strict: bool) -> Place:
@@ -256,11 +245,13 @@ class Plan:
         return optimizer_steps * (1 if self.job.split_batches else self.job.ranks)
 
     @property
-    def _digest(self) -> str:
+    def digest(self) -> str:
+        """What tells the data from others; `UNKNOWN` where nothing does."""
         return self.source.digest if isinstance(self.source, PackedSource | MixedSource) else UNKNOWN
 
     @property
-    def _subset(self) -> str:
+    def subset(self) -> str:
+        """What tells the rows from those of another choice of the same data."""
         if isinstance(self.source, PackedSource | MixedSource):
             return self.source.subset
         return EVERYTHING if self.spec.limit is None else f"the first {self.rows}"
@@ -287,5 +278,7 @@ class Plan:
         `empty` gives the memory of the images.
         """
         same_rows = self.options.same_rows
-        options = CollateOptions(self.resize, threads, self.max_pixels, self.collate, same_rows, self.transform)
+        options = CollateOptions(
+            self.resize, threads, self.max_pixels, self.collate, same_rows, self.transform, self.substitutes
+        )
         return Collator(options, helper, empty=empty)

@@ -22,12 +22,12 @@ from torch.utils.data import Dataset, IterableDataset
 from stream.collate import Collator, Item
 from stream.columns import rows_of, sure_rows, take_rows
 from stream.cuts import NO_ROWS, Cut, CutStep, cut_items, split_items
-from stream.mix import RowOrder
 from stream.parts import Collated, Part, assemble
 from stream.read_ahead import ReadAhead
 from stream.schedule import Schedule, Slot, slots
 from stream.sharded import Failed
 from stream.sources import BatchSource, RowSource, SequenceSource
+from stream.substitute import RowOrder
 from stream.wire import copied
 from stream.workers import Crew, Hands, guarded
 

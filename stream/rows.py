@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from shards.dataset import DatasetPlan, DatasetReader
 from shards.joined import JoinedPlan, JoinedReader
 from shards.rows import PlacedSample
-from stream.collate import Item
+from shards.sample import Sample
+from stream.collate import Item, blamed
 from stream.packed import Picking, Samples
 from stream.schedule import Slot
 
@@ -120,7 +121,11 @@ def open_rows(header: bytes | memoryview, memory: NDArray[np.uint8], *, verify: 
     if len(memory) < told.size:
         raise ValueError(f"a memory of {len(memory)} bytes cannot hold a portion of {told.size} bytes")
     view = memory.data
-    samples = [sample.open(view, url=told.urls[sample.shard], verify=verify) for sample in told.samples]
+    first = {row.place: row.position for row in reversed(told.rows)}
+    samples = list[Sample]()
+    for place, one in enumerate(told.samples):
+        with blamed(first[place], blames=told.picking.blames):
+            samples.append(one.open(view, url=told.urls[one.shard], verify=verify))
     items: list[Item] = []
     for row in told.rows:
         placed = told.samples[row.place]

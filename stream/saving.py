@@ -25,6 +25,9 @@ class Saved(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return its place as plain values."""
 
+    def saved_state(self) -> dict[str, Any]:
+        """Return its place for a checkpoint; every rank asks."""
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up a place."""
 
@@ -71,7 +74,7 @@ class Saving:
 
     def _save(self, _models: list[Any], _weights: list[Any], folder: str) -> None:
         for loader in self._named():
-            state = loader.state_dict()
+            state = loader.saved_state()
             if self._is_main:
                 _path(folder, loader).write_text(json.dumps(state) + "\n")
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.errors import OptionError
-from stream.mix import RowOrder
 from stream.permutation import Integers
+from stream.substitute import RowOrder
 
 
 class Slot(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from stream.mix import RowOrder
 from stream.schedule import Schedule, Slot, slots
 from stream.sources import BatchSource, RowSource, SequenceSource
+from stream.substitute import RowOrder
 
 
 class Step(NamedTuple):

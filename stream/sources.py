@@ -17,7 +17,7 @@ from stream.collate import Item
 from stream.draws import row_seed
 from stream.errors import OptionError
 from stream.foreign import one_pass, tell_epoch
-from stream.mix import RowOrder
+from stream.mix import MixOrder
 from stream.mixed import MixedSource, StreamMix
 from stream.options import BatchSpec, Shuffle
 from stream.order import Order
@@ -32,7 +32,7 @@ class RowSource(Protocol):
     def __len__(self) -> int:
         """Return the rows of an epoch."""
 
-    def order(self, *, shuffle: Shuffle | None, seed: int, epoch: int, window_shards: int) -> RowOrder:
+    def order(self, *, shuffle: Shuffle | None, seed: int, epoch: int, window_shards: int) -> Order | MixOrder:
         """Return which row stands at which position of an epoch."""
 
     def rows(self, slots: Sequence[Slot], *, epoch: int) -> list[Any]:
@@ -129,13 +129,14 @@ def open_any(
     *,
     spec: BatchSpec,
     read: Callable[[str], DatasetReader],
+    blames: bool = False,
 ) -> "RowSource | SequenceSource | BatchSource":
     """Return the source behind what the user gave: of finished batches where no batch size is given, else of rows.
 
     Raises:
         OptionError: it is not what the batch size says.
     """
-    return open_batches(source) if spec.batch_size is None else open_source(source, spec=spec, read=read)
+    return open_batches(source) if spec.batch_size is None else open_source(source, spec=spec, read=read, blames=blames)
 
 
 def open_source(
@@ -143,6 +144,7 @@ def open_source(
     *,
     spec: BatchSpec,
     read: Callable[[str], DatasetReader],
+    blames: bool = False,
 ) -> RowSource | SequenceSource:
     """Return the source behind what the user gave; `read` opens a dataset of ours by its URL.
 
@@ -156,9 +158,14 @@ def open_source(
                 "names of tars are given by braces, e.g. coco-{000000..000099}.tar, and a packed dataset by its folder"
             )
             raise OptionError("source", url, problem)
-        return SequenceSource(Tars(url), spec=spec) if names_tars(url) else PackedSource(read(url), spec=spec)
+        return (
+            SequenceSource(Tars(url), spec=spec)
+            if names_tars(url)
+            else PackedSource(read(url), spec=spec, blames=blames)
+        )
     if isinstance(source, StreamMix):
-        return MixedSource([PackedSource(read(url), spec=spec) for url in source.sources], source.mix, spec=spec)
+        sources = [PackedSource(read(url), spec=spec) for url in source.sources]
+        return MixedSource(sources, source.mix, spec=spec, blames=blames)
     # An IterableDataset inherits a __getitem__ that only raises, and may have a length
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):
         return MapSource(source, limit=spec.limit)

@@ -34,6 +34,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         captions: As in `BatchSpec`; it is part of the order whether rows are single captions ("each") or samples.
         epoch: The epoch that the next iteration delivers, counted from 0.
         position: Rows of that epoch that were delivered over all ranks, 0 or more.
+        quarantine: Rows that are known to be bad, for which others stand in: see `substitute.py`.
         version: Of these fields and their meaning.
     """
 
@@ -45,11 +46,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     captions: CaptionPolicy
     epoch: _Whole
     position: _Whole
+    quarantine: tuple[_Whole, ...] = ()
     version: Literal[1] = VERSION
 
-    def to_dict(self) -> dict[str, str | int | None]:
+    def to_dict(self) -> dict[str, str | int | list[int] | None]:
         """Return the fields by name, as JSON keeps them."""
-        return msgspec.structs.asdict(self)
+        return {**msgspec.structs.asdict(self), "quarantine": list(self.quarantine)}
 
     @classmethod
     def from_dict(cls, data: object, *, now: "Place", strict: bool = True) -> Self:
@@ -135,7 +137,7 @@ def _fields_of(place: type[Place], data: Mapping[Any, object]) -> dict[str, Any]
     for name in data:
         if name not in known:
             raise OptionError(_named(name), data[name], f"version {VERSION} has no such field; a newer loader wrote it")
-    return {name: data[name] for name in known}
+    return {name: msgspec.convert(data[name], known[name].type) for name in known}
 
 
 def _named(field: object) -> str:

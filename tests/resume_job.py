@@ -10,6 +10,7 @@ from accelerate.utils import set_seed
 
 from rank_programs.rank_job import accelerator_for
 from stream.loader import StreamLoader
+from stream.options import StreamOptions
 
 
 def jittered(example, generator):
@@ -54,3 +55,18 @@ def walk(url, mode, options, *, epochs=1, state=None, seed=None, take=None):
                 break
     loader.close()
     return {"ranks": accelerator.num_processes, "steps": found}
+
+
+def bad_rows(url, mode, size, epochs):
+    """This rank's keys over some epochs of data with bad rows, what it knows of them, and what a checkpoint says."""
+    accelerator = accelerator_for(mode)
+    options = StreamOptions(on_error="substitute", bad_rows_limit=5)
+    made = {"batch_size": 12, "image_size": tuple(size), "shuffle": "full", "options": options}
+    loader = StreamLoader(url, accelerator=accelerator, **made)
+    accelerator.prepare(loader)
+    keys = []
+    while loader.epoch < epochs:
+        keys += [list(batch["key"]) for batch in loader]
+    found = {"keys": keys, "quarantine": loader.state_dict()["quarantine"], "saved": loader.saved_state()["quarantine"]}
+    loader.close()
+    return found

@@ -7,6 +7,7 @@ import pytest
 
 import stream.errors
 from stream.errors import (
+    BadRowError,
     DecodeError,
     LinkError,
     NotPreparedError,
@@ -19,6 +20,11 @@ from stream.errors import (
 )
 
 CASES = [
+    (
+        BadRowError(17, "image 7.jpg: empty file"),
+        {"position": 17, "problem": "image 7.jpg: empty file"},
+        "row at position 17 is bad: image 7.jpg: empty file",
+    ),
     (
         OptionError("batch_size", 0, "must be at least 1"),
         {"option": "batch_size", "got": 0, "problem": "must be at least 1"},

@@ -49,6 +49,8 @@ def test_the_defaults():
         "timeout_s": None,
         "port": 0,
         "same_host": True,
+        "on_error": "raise",
+        "bad_rows_limit": 0.01,
         "verify": True,
     }
 
@@ -108,6 +110,8 @@ GOOD = [
     *[("timeout_s", value) for value in (None, 1, 0.5)],
     *[("port", value) for value in (0, 1, 65535)],
     ("same_host", False),
+    *[("on_error", value) for value in ("raise", "substitute")],
+    *[("bad_rows_limit", value) for value in (1, 10, 0.001, 1.0)],
     ("verify", False),
 ]
 
@@ -127,6 +131,8 @@ BAD = [
     *[("shuffle", value) for value in (True, False, "none", 1)],
     *[("window_shards", value) for value in (0, 4.0, None, True)],
     *[("seed", value) for value in (-1, 2**63, None, 0.0, False)],
+    *[("on_error", value) for value in ("skip", None, True)],
+    *[("bad_rows_limit", value) for value in (0, -1, 0.0, 1.5, True, None, "1")],
     *[("keep", value) for value in (1, "key", b"key", True)],
     *[("limit", value) for value in (0, 1.0, True, "1")],
     *[("parts", value) for value in ("txt", (), ["txt"], (1,))],

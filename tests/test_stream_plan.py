@@ -7,6 +7,7 @@ from torch.utils.data import IterableDataset
 from packed import SIZE, make_packed
 from shards.dataset import DatasetReader
 from stream.errors import OptionError
+from stream.facts import agreed
 from stream.job import Job
 from stream.options import BatchSpec, StreamOptions
 from stream.packed import PackedSource
@@ -275,17 +276,17 @@ def test_a_place_of_another_order_is_refused(made, spec, field):
 
 def test_ranks_that_differ_in_anything_that_makes_a_step_have_other_facts(made):
     plan = plan_of(made.url, job={})
-    facts = plan.facts(0, 0)
+    facts = agreed(plan, 0, 0)
     others = [
-        plan.facts(1, 0),
-        plan.facts(0, 4),
-        plan_of(made.url, job={}, batch_size=8).facts(0, 0),
-        plan_of(made.url, job={}, seed=1).facts(0, 0),
-        plan_of(made.url, job={}, options={"prefetch_steps": 3}).facts(0, 0),
-        plan.evened(even_batches=False).facts(0, 0),
+        agreed(plan, 1, 0),
+        agreed(plan, 0, 4),
+        agreed(plan_of(made.url, job={}, batch_size=8), 0, 0),
+        agreed(plan_of(made.url, job={}, seed=1), 0, 0),
+        agreed(plan_of(made.url, job={}, options={"prefetch_steps": 3}), 0, 0),
+        agreed(plan.evened(even_batches=False), 0, 0),
     ]
     assert [other == facts for other in others] == [False] * len(others)
-    assert plan_of(made.url, job={}).facts(0, 0) == facts
+    assert agreed(plan_of(made.url, job={}), 0, 0) == facts
 
 
 @pytest.mark.parametrize(

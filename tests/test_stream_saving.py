@@ -40,6 +40,9 @@ class Loader:
     def state_dict(self):
         return {"position": self.position}
 
+    def saved_state(self):
+        return self.state_dict()
+
     def load_state_dict(self, state):
         self.position = state["position"]
 

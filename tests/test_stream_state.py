@@ -22,6 +22,7 @@ def place(**changed):
         "captions": "first",
         "epoch": 2,
         "position": 17,
+        "quarantine": (3, 5),
         **changed,
     }
     return Place(**fields)
@@ -37,6 +38,7 @@ PLACES = st.builds(
     captions=st.sampled_from(["first", "random", "all", "each"]),
     epoch=st.integers(0, 2**53),
     position=st.integers(0, 2**53),
+    quarantine=st.lists(st.integers(0, 2**53), max_size=4).map(tuple),
 )
 
 
@@ -55,6 +57,7 @@ def test_the_fields_are_plain_and_named():
         "captions": "first",
         "epoch": 2,
         "position": 17,
+        "quarantine": [3, 5],
         "version": VERSION,
     }
 
@@ -129,6 +132,8 @@ def test_another_version_is_refused_before_its_fields_are_read(version):
         ("epoch", -1, "Expected `int` >= 0"),
         ("position", 1.5, "Expected `int`, got `float`"),
         ("position", -1, "Expected `int` >= 0"),
+        ("quarantine", [1, -1], "Expected `int` >= 0"),
+        ("quarantine", 3, "Expected `array`, got `int`"),
     ],
 )
 def test_a_wrong_type_or_value_is_refused_by_field(name, value, expected):
