@@ -175,7 +175,11 @@ class Collator:
 
         def made(pair: tuple[dict[str, Any], Item]) -> dict[str, Any]:
             example, item = pair
-            result: object = transform(example, torch.Generator().manual_seed(item.draws))
+            try:
+                result: object = transform(example, torch.Generator().manual_seed(item.draws))
+            except Exception as exc:
+                exc.add_note(f"in transform of {item.name}")
+                raise
             if not isinstance(result, Mapping):
                 problem = f"must return an example, a dict with names of its own; got a {type(result).__name__}"
                 raise SourceError(f"transform of {item.name}", problem)

@@ -176,5 +176,7 @@ def together(examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _stacked(values: list[Any]) -> Any:  # noqa: ANN401 - a tensor or a list
     first = values[0]
     if all(isinstance(one, torch.Tensor) and (one.shape, one.dtype) == (first.shape, first.dtype) for one in values):
+        if first.ndim == 3 and not first.is_contiguous() and first.permute(1, 2, 0).is_contiguous():  # noqa: PLR2004
+            return torch.stack([one.permute(1, 2, 0) for one in values]).permute(0, 3, 1, 2)  # images, as they were
         return torch.stack(values)
     return values

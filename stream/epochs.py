@@ -151,9 +151,24 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
     if place.exchange is None:
         raise TypeError("a linked plan has an exchange")
     offers = partial(_offers, plan, epoch, position, place)
-    iteration = place.exchange.begin(agreed(plan, epoch, position), offers, receiving, place.helper)
+    iteration = place.exchange.begin(_facts(plan, epoch, position), offers, receiving, place.helper)
     ends = (place.settle, maker.close)
     return LinkedPassing(iteration, owner, stager.hand_over, registered=plan.with_accelerator, ends=ends)
+
+
+def _facts(plan: Plan, epoch: int, position: int) -> dict[str, str]:
+    """Return what all ranks must agree in; what keeps this one from saying so is told to the others by it.
+
+    Raises:
+        Exception: what keeps the only rank from it.
+    """
+    try:
+        return agreed(plan, epoch, position)
+    except Exception as exc:
+        if plan.job.ranks == 1:
+            raise
+        problem = f"none, {type(exc).__name__}: {exc} (rank {plan.job.rank})"
+        return {"epoch": repr(epoch), "position": repr(position), "data": problem}
 
 
 def _offers(plan: Plan, epoch: int, position: int, place: Workplace) -> Iterator[StepOffer]:

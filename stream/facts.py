@@ -56,6 +56,8 @@ def agreed(plan: Plan, epoch: int, position: int) -> dict[str, str]:
         "seed": spec.seed,
         "window_shards": options.window_shards,
         "parts": spec.parts,
+        "transform": plan.transform is not None,
+        "collate": plan.collate is not None,
         "on_error": options.on_error,
         "quarantine": plan.quarantine,
         "decode_on": plan.decodes_on,

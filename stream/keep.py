@@ -133,6 +133,10 @@ class Subset:
         each_caption: Whether every caption of a sample is a row, else every sample.
         keep: Which samples: a predicate over `IndexRows`, or their keys; None: all.
         limit: How many rows at most, the first ones of what is kept; None: all.
+        among_others: Keys that the dataset lacks may be those of another one.
+
+    Attributes:
+        missing: Keys of `keep` that the dataset lacks, once its rows are known.
 
     Raises:
         OptionError: at the first use: `keep` gives no flags, or names keys that the dataset lacks.
@@ -140,8 +144,16 @@ class Subset:
     """
 
     def __init__(
-        self, reader: DatasetReader, *, each_caption: bool, keep: Keep | None = None, limit: int | None = None
+        self,
+        reader: DatasetReader,
+        *,
+        each_caption: bool,
+        keep: Keep | None = None,
+        limit: int | None = None,
+        among_others: bool = False,
     ) -> None:
+        self.missing: set[str] = set()
+        self._among_others = among_others
         self._reader, self._each, self._limit = reader, each_caption, limit
         self._keep = keep if keep is None or callable(keep) else frozenset(keep)
 
@@ -170,11 +182,12 @@ class Subset:
     @cached_property
     def digest(self) -> str:
         """`EVERYTHING`, or what tells this subset from others: xxh3_128, in hex, of the rows that are kept."""
-        if self._kept is None and sum(self.shard_rows) == self._everything:
+        if sum(self.shard_rows) == self._everything:
             return EVERYTHING
         hashed = xxhash.xxh3_128(np.array(self.shard_rows, dtype="<i8").tobytes())
-        for kept in self._kept or ():
-            hashed.update(kept.samples.astype("<i8").tobytes())
+        for kept, rows in zip(self._kept or (), self.shard_rows, strict=False):
+            samples = kept.samples[: int(np.searchsorted(kept.ends, rows)) + 1] if rows else kept.samples[:0]
+            hashed.update(samples.astype("<i8").tobytes())  # without those behind the limit
         return str(hashed.hexdigest())
 
     def place(self, row: int) -> Place:
@@ -224,7 +237,9 @@ class Subset:
             samples = np.flatnonzero(flags)
             ends = np.cumsum(rows.captions[samples]) if self._each else np.arange(1, len(samples) + 1)
             found.append(_Kept(samples, ends))
-        _refuse_missing(missing)
+        if not self._among_others:
+            refuse_missing(missing)
+        self.missing = missing
         return found
 
 
@@ -235,7 +250,12 @@ class _Kept(NamedTuple):
     ends: Numbers
 
 
-def _refuse_missing(keys: set[str]) -> None:
+def refuse_missing(keys: set[str]) -> None:
+    """Raise if keys to keep are in no dataset.
+
+    Raises:
+        OptionError: there are some.
+    """
     if keys:
         shown = sorted(keys)[:_SHOWN]
         problem = f"{len(keys)} of its keys are not in the dataset; leave them out, or give the dataset that has them"

@@ -262,9 +262,8 @@ class StreamLoader(LoaderFacts):
             Saving.begin(self._accelerator)
         epoch, start = progress.begin()
         self._synced.begin(progress.place)
-        schedule = plan.schedule_from(start)
         passing = begin_epoch(plan, epoch, start, place=self._workplace(), owner=self)
-        steps, ended = 0, False
+        schedule, steps, ended = None, 0, False
         try:
             while True:
                 counters.waiting()
@@ -273,6 +272,9 @@ class StreamLoader(LoaderFacts):
                 except StopIteration:
                     ended = True
                     break
+                schedule = schedule or plan.schedule_from(
+                    start
+                )  # not earlier: where that fails, all ranks have to hear
                 real_rows = schedule.real_rows(steps) if told is None and schedule is not None else told or 0
                 steps += 1
                 ended = passing.is_last() or (schedule is not None and steps == schedule.steps)
@@ -280,13 +282,12 @@ class StreamLoader(LoaderFacts):
                 if ended:
                     passing.set_remainder(real_rows)
                 counters.received()
-                self._synced.handed_out()
+                self._synced.handed_out(progress.place)
                 yield batch
-                self._synced.done_with(progress.place)
         finally:
             passing.close()
-            if ended:
-                progress.end(epoch)
+            progress.end(epoch, ended=ended)
+            self._synced.over(progress.place)
 
     def _workplace(self) -> Workplace:
         if self._place is None:

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from shards.joined import JoinedReader
 from stream.errors import OptionError
+from stream.keep import refuse_missing
 from stream.mix import Mix, MixOrder, Until
 from stream.options import BatchSpec, Shuffle
 from stream.packed import PackedSource, Samples
@@ -51,6 +52,11 @@ class MixedSource(Samples):
         self._sources, self._mix = tuple(sources), mix
 
     def __len__(self) -> int:
+        return self._length
+
+    @cached_property
+    def _length(self) -> int:
+        refuse_missing(set.intersection(*(source.missing for source in self._sources)))
         return self._mix.length([len(source) for source in self._sources])
 
     @cached_property

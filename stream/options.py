@@ -191,7 +191,11 @@ def _is_size(value: object) -> bool:
 
 
 def _is_keep(value: object) -> bool:
-    return value is None or callable(value) or (isinstance(value, Collection) and not isinstance(value, str | bytes))
+    if value is None or callable(value):
+        return True
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):
+        return False
+    return all(isinstance(key, str) for key in value)
 
 
 def _is_parts(value: object) -> bool:
@@ -221,7 +225,7 @@ _CHECKS = {
     "window_shards": _at_least(1, "shards"),
     "seed": _Check(lambda value: _is_int(value, 0, 2**63), "a whole number from 0 up to, not including, 2**63"),
     "drop_last": _BOOL,
-    "keep": _Check(_is_keep, "a function of IndexRows, a collection of keys, or None for all samples"),
+    "keep": _Check(_is_keep, "a function of IndexRows, a collection of keys (str), or None for all samples"),
     "limit": _optional(_at_least(1, "rows"), "all rows"),
     "parts": _Check(_is_parts, 'a tuple of suffixes such as ("txt",), or None for what a batch needs'),
     "workers": _at_least(0, "processes"),

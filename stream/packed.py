@@ -153,10 +153,12 @@ class PackedSource(Samples):
 
     reader: DatasetReader
 
-    def __init__(self, reader: DatasetReader, *, spec: BatchSpec, blames: bool = False) -> None:
+    def __init__(
+        self, reader: DatasetReader, *, spec: BatchSpec, blames: bool = False, among_others: bool = False
+    ) -> None:
         super().__init__(reader, spec=spec, blames=blames)
         each = spec.captions == "each"
-        self._subset = Subset(reader, each_caption=each, keep=spec.keep, limit=spec.limit)
+        self._subset = Subset(reader, each_caption=each, keep=spec.keep, limit=spec.limit, among_others=among_others)
         self._moved = each or spec.keep is not None  # else a row has the number of its sample
 
     def __len__(self) -> int:
@@ -171,6 +173,12 @@ class PackedSource(Samples):
     def subset(self) -> str:
         """What tells the rows from those of another choice of the same data, see `Subset.digest`."""
         return self._subset.digest
+
+    @property
+    def missing(self) -> set[str]:
+        """Keys to keep that these data lack."""
+        len(self)  # chooses the rows
+        return self._subset.missing
 
     @property
     def name(self) -> str:

@@ -2,6 +2,8 @@
 
 from stream.errors import OptionError
 
+_MOST = 2**63
+
 
 class Progress:
     """One loader's. `epoch` is the one that the next iteration delivers.
@@ -38,9 +40,9 @@ class Progress:
         if last:
             self.at_end, self.remainder = True, rows
 
-    def end(self, epoch: int) -> None:
-        """Note that an epoch was handed out to its end."""
-        if self.epoch == epoch:  # else another was set meanwhile
+    def end(self, epoch: int, *, ended: bool = True) -> None:
+        """Note that an iteration is over, and whether it `ended` its epoch."""
+        if ended and self.epoch == epoch:  # else another was set meanwhile
             self.epoch, self.position = epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -49,7 +51,7 @@ class Progress:
         Raises:
             OptionError: it is no whole number, or below 0.
         """
-        _check("epoch", epoch, "a whole number; epochs are counted from 0")
+        _check("epoch", epoch, "a whole number from 0 up to, not including, 2**63; epochs are counted from 0")
         if epoch != self.epoch:
             self.go_to(epoch, 0)
 
@@ -70,5 +72,5 @@ class Progress:
 
 
 def _check(name: str, value: object, allowed: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
         raise OptionError(name, value, f"must be {allowed}")

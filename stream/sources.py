@@ -164,7 +164,7 @@ def open_source(
             else PackedSource(read(url), spec=spec, blames=blames)
         )
     if isinstance(source, StreamMix):
-        sources = [PackedSource(read(url), spec=spec) for url in source.sources]
+        sources = [PackedSource(read(url), spec=spec, among_others=True) for url in source.sources]
         return MixedSource(sources, source.mix, spec=spec, blames=blames)
     # An IterableDataset inherits a __getitem__ that only raises, and may have a length
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset):

@@ -2,12 +2,12 @@
 
 Gradients that were accumulated since the last optimizer step are lost when a job ends, so the rows that they are of
 have not been trained on. accelerate tells by `gradient_state.sync_gradients` whether the last `accumulate` ended a
-group, and by `Accelerator.step` how many there were; a loader whose batches went through none (an evaluation) is not
-held back.
+group, and by `Accelerator.step` how many there were.
 """
 
 import logging
-from typing import Any
+from collections import deque
+from typing import Any, NamedTuple
 
 _log = logging.getLogger("stream")
 
@@ -15,41 +15,61 @@ Place = tuple[int, int]
 """Epoch and position."""
 
 
+class _Drawn(NamedTuple):
+    """A batch that was handed out: how often accelerate had accumulated before, and the place behind the batch."""
+
+    turn: tuple[int, int]
+    place: Place
+
+
 class Synced:
-    """One loader's; `accelerator` None: nothing accumulates."""
+    """One loader's; `accelerator` None: nothing accumulates.
+
+    A batch is trained on when a group ended that `accumulate` entered after the batch was handed out; so it does not
+    matter whether a batch is accumulated before the next one is drawn, nor in which micro-steps batches are drawn. A
+    batch that no `accumulate` followed before its iteration was over is not part of training, and counts.
+    """
 
     def __init__(self, name: str, accelerator: Any) -> None:  # noqa: ANN401 - accelerate is not imported here
         self._name, self._accelerator = name, accelerator
         self._place: Place = (0, 0)
-        self._pending = self._told = False
-        self._step = 0
+        self._drawn: deque[_Drawn] = deque()
+        self._told = False
+        self._rounds = self._last = 0
 
     def go_to(self, place: Place) -> None:
         """Note that the loader was sent somewhere: what came before does not matter."""
-        self._place, self._pending = place, False
-        self._step = self._steps
+        self._place = place
+        self._drawn.clear()
 
     def begin(self, place: Place) -> None:
         """Note that an iteration begins."""
-        if self._is_synced or not self._pending:
-            self.go_to(place)
+        self._settle()
+        if not self._drawn:
+            self._place = place
 
-    def handed_out(self) -> None:
-        """Note that a batch is in the user's hands."""
-        self._step = self._steps
+    def handed_out(self, place: Place) -> None:
+        """Note that a batch is in the user's hands, and the place behind it."""
+        self._settle()
+        if self._group > 1:
+            self._drawn.append(_Drawn(self._turn(), place))
+        else:
+            self._place = place
 
-    def done_with(self, place: Place) -> None:
-        """Note that the user asks for more behind `place`, so what was done with the last batch is done."""
-        if self._is_synced:
-            self._place, self._pending = place, False
-        elif self._steps != self._step:
-            self._pending = True
-        elif not self._pending:
+    def over(self, place: Place) -> None:
+        """Note that an iteration is over, and the place that it leaves."""
+        self._settle()
+        if self._drawn and self._drawn[-1].turn == self._turn():  # nothing was accumulated since
+            self._drawn.clear()
+        if self._drawn:
+            self._drawn[-1] = self._drawn[-1]._replace(place=place)
+        else:
             self._place = place
 
     def saved(self, place: Place) -> Place:
         """Return what a state says of a loader that is at `place`; says once if that is not there."""
-        if self._is_synced or not (self._pending or self._steps != self._step):
+        self._settle()
+        if self._is_synced or not self._drawn:
             return place
         if not self._told:
             self._told = True
@@ -62,13 +82,27 @@ class Synced:
             )
         return self._place
 
+    def _settle(self) -> None:
+        """Forget batches that an optimizer step was made of."""
+        rounds, steps = self._turn()
+        ended = steps if self._is_synced else steps - steps % self._group
+        while self._drawn and self._drawn[0].turn < (rounds, ended):
+            self._place = self._drawn.popleft().place
+
+    @property
+    def _group(self) -> int:
+        return 1 if self._accelerator is None else max(1, int(self._accelerator.gradient_state.num_steps))
+
     @property
     def _is_synced(self) -> bool:
         return self._accelerator is None or bool(self._accelerator.gradient_state.sync_gradients)
 
-    @property
-    def _steps(self) -> int:
-        return 0 if self._accelerator is None else int(self._accelerator.step)
+    def _turn(self) -> tuple[int, int]:
+        """How often accelerate had accumulated; it counts from 0 again when a loader ends."""
+        steps = 0 if self._accelerator is None else int(self._accelerator.step)
+        self._rounds += steps < self._last
+        self._last = steps
+        return self._rounds, steps
 
 
 def align(accelerator: Any) -> None:  # noqa: ANN401 - as above

@@ -70,3 +70,26 @@ def bad_rows(url, mode, size, epochs):
     found = {"keys": keys, "quarantine": loader.state_dict()["quarantine"], "saved": loader.saved_state()["quarantine"]}
     loader.close()
     return found
+
+
+def failing_keep(url, mode, rank):
+    """What each rank raises where the predicate of one fails, and the keys once it does not."""
+    accelerator = accelerator_for(mode)
+    fails = [accelerator.process_index == rank]
+
+    def keep(rows):
+        if fails.pop() if fails else False:
+            raise ValueError("no such column")
+        return rows.width > 0
+
+    loader = StreamLoader(url, accelerator=accelerator, batch_size=12, parts=("txt",), keep=keep)
+    accelerator.prepare(loader)
+    said = ""
+    try:
+        for _ in loader:  # not list(), which asks for the length first
+            pass
+    except Exception as exc:  # noqa: BLE001 - told
+        said = f"{type(exc).__name__}: {exc}"
+    keys = [key for batch in loader for key in batch["key"]]
+    loader.close()
+    return {"said": said, "keys": keys}

@@ -342,3 +342,15 @@ def test_a_state_is_restored_twice_in_a_row_by_other_ranks(walked):
     ((_, rows, third),) = walked(4, "dispatch", epochs=2, state=second, take=1)
     assert rows == whole[2][1]
     assert walked(1, "dispatch", epochs=2, state=third) == whole[3:]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_one_rank_cannot_plan_is_an_error_on_all_and_they_may_try_again(pools, made, rank):
+    answers = pools(2).call("resume_job:failing_keep", {"url": made.url, "mode": "dispatch", "rank": rank})
+    for answer in answers:
+        assert "ValueError: no such column" in answer["said"]
+        assert "the ranks do not agree" in answer["said"]
+        assert f"(rank {rank})" in answer["said"]
+    keys = [key for answer in answers for key in answer["keys"]]
+    assert set(keys) == set(made.keys)

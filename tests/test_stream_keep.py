@@ -155,6 +155,17 @@ def test_the_digest_tells_choices_apart_and_not_the_ways_to_make_them(made):
     assert subset(made, keep=lambda rows: rows.width > 0).digest != by_flags.digest
 
 
+def test_a_choice_that_changes_nothing_is_none(made):
+    assert subset(made, keep=lambda rows: rows.width > 0).digest == EVERYTHING
+    assert subset(made, limit=SAMPLES).digest == EVERYTHING
+    near, far = [key_of(number) for number in (1, 2)], [key_of(number) for number in (1, 2, 20)]
+    for each, limit in ((False, 2), (True, 3)):  # samples 1 and 2 have 2 and 3 captions
+        assert (
+            subset(made, keep=near, limit=limit, each=each).digest
+            == subset(made, keep=far, limit=limit, each=each).digest
+        )
+
+
 def test_a_copy_keeps_its_rows_though_its_predicate_cannot_be_pickled(made):
     chosen = subset(made, keep=lambda rows: rows.width == 128)
     copy = pickle.loads(pickle.dumps(chosen))

@@ -285,3 +285,20 @@ def test_a_transform_that_returns_no_example_is_an_error(made, path, transform, 
 def test_a_transform_of_a_foreign_dataset_is_refused():
     with pytest.raises(OptionError, match="transform them there"):
         loader_of(TensorDataset(torch.arange(20)), transform=shifted)
+
+
+def test_transformed_images_keep_their_memory_format(made, path):
+    loader = loader_of(made.url, path, transform=lambda example, _: example)
+    for batch in loader:
+        assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+        assert [number_of(image) for image in batch["image"]] == [int(key) for key in batch["key"]]
+    loader.close()
+
+
+def test_an_error_of_a_transform_names_its_row(made):
+    def fail(example, _):
+        raise RuntimeError("no idea")
+
+    with pytest.raises(RuntimeError, match="no idea") as caught:
+        list(loader_of(made.url, transform=fail))
+    assert any(note.startswith("in transform of shard ") for note in caught.value.__notes__)

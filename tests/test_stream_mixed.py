@@ -128,6 +128,14 @@ def test_rows_are_chosen_of_each_dataset_by_itself(made):
     assert set(keys_of(loader)) == set(wide[:4])
 
 
+def test_keys_may_be_in_any_of_the_datasets(made):
+    """Number 30 is in the large one alone."""
+    loader = loader_of(made, keep=[f"{number:012d}" for number in (3, 5, 30)], weights=(1, 1), until="all")
+    assert set(keys_of(loader)) == {3, 5, 30}
+    with pytest.raises(OptionError, match="1 of its keys are not in the dataset"):
+        len(loader_of(made, keep=[f"{number:012d}" for number in (3, 99)]))
+
+
 @pytest.mark.parametrize(("workers", "decode_in"), [(2, "thread"), (0, "process")])
 def test_other_processes_bring_the_same_rows(made, workers, decode_in):
     expected = [rows_of(batch) for batch in loader_of(made, until="all", captions="random")]

@@ -133,7 +133,7 @@ BAD = [
     *[("seed", value) for value in (-1, 2**63, None, 0.0, False)],
     *[("on_error", value) for value in ("skip", None, True)],
     *[("bad_rows_limit", value) for value in (0, -1, 0.0, 1.5, True, None, "1")],
-    *[("keep", value) for value in (1, "key", b"key", True)],
+    *[("keep", value) for value in (1, "key", b"key", True, [1], [["a"]])],
     *[("limit", value) for value in (0, 1.0, True, "1")],
     *[("parts", value) for value in ("txt", (), ["txt"], (1,))],
     *[(name, value) for name in FLAGS for value in (0, 1, None, "yes")],

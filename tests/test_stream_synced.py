@@ -1,5 +1,6 @@
 """What a state counts up to while gradients accumulate."""
 
+import itertools
 import logging
 from types import SimpleNamespace
 
@@ -84,8 +85,8 @@ def test_an_evaluation_between_two_optimizer_steps_is_not_held_back(made):
     for number, batch in enumerate(one.loader):
         train(one, batch)
         if number == 1:
-            seen = [position(val) for _ in val]
-            assert seen[:2] == [(0, 4), (0, 8)]
+            for _ in val:
+                pass
             assert position(val) == (1, 0)
             assert position(one.loader) == (0, 0)
             break
@@ -124,16 +125,58 @@ def test_an_epoch_that_ends_within_a_group_goes_on_in_the_next():
     accelerator = SimpleNamespace(step=0, gradient_state=SimpleNamespace(sync_gradients=True, num_steps=2))
     synced = Synced("train", accelerator)
     synced.begin((0, 0))
-    synced.handed_out()
+    synced.handed_out((0, 4))
     accelerator.step, accelerator.gradient_state.sync_gradients = 1, False
-    synced.done_with((1, 0))
+    synced.over((1, 0))
     assert synced.saved((1, 0)) == (0, 0)
     synced.begin((1, 0))
-    synced.handed_out()
+    synced.handed_out((1, 4))
     assert synced.saved((1, 4)) == (0, 0)
     accelerator.step, accelerator.gradient_state.sync_gradients = 2, True
     assert synced.saved((1, 4)) == (1, 4)
-    synced.done_with((1, 4))
+    synced.handed_out((1, 8))
+    accelerator.step, accelerator.gradient_state.sync_gradients = 3, False
+    assert synced.saved((1, 8)) == (1, 4)
+
+
+def test_a_loader_that_is_drawn_once_a_group_counts_what_its_steps_were_made_of(made):
+    one = job(made, accumulation=2)
+    aux = StreamLoader(made.url, batch_size=2, image_size=SIZE, accelerator=one.accelerator, name="aux", shuffle=None)
+    one.accelerator.prepare(aux)
+    rows, found = iter(aux), []
+    for number, batch in enumerate(one.loader):
+        if number % 2:
+            next(rows)
+        train(one, batch)
+        found.append((position(one.loader), position(aux)))
+    # 8 steps, 4 groups; the epoch's end is a group's too
+    assert found[:4] == [((0, 0), (0, 0)), ((0, 8), (0, 2)), ((0, 8), (0, 2)), ((0, 16), (0, 4))]
+    assert found[-1] == ((1, 0), (0, 8))
+
+
+def test_batches_that_are_drawn_before_they_are_accumulated_count_when_their_group_ends(made):
+    """As Hugging Face's Trainer does: some batches first, then a micro-step for each."""
+    one, found = job(made, accumulation=3), []
+    iteration = iter(one.loader)
+    for _ in range(2):
+        for batch in list(itertools.islice(iteration, 3)):
+            train(one, batch)
+            found.append(position(one.loader))
+    assert found == [(0, 0), (0, 0), (0, 12), (0, 12), (0, 12), (0, 24)]
+
+
+def test_an_evaluation_that_was_left_counts_the_same_wherever_training_is(made):
+    one = job(made)
+    val = StreamLoader(made.url, batch_size=4, image_size=SIZE, accelerator=one.accelerator, name="val", shuffle=None)
+    one.accelerator.prepare(val)
+    for number, batch in enumerate(one.loader):
+        train(one, batch)
+        for seen, _ in enumerate(val):
+            if seen == 1:
+                break
+        assert position(val) == (0, 8)
+        if number == 3:
+            break
 
 
 @pytest.mark.parametrize(("step", "size", "expected"), [(5, 3, 3), (6, 3, 6), (7, 1, 7), (0, 4, 0)])
