@@ -3,14 +3,13 @@
 import errno
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from xxhash import xxh3_128_hexdigest
 
 from shards.errors import MismatchError
 from shards.index import ShardIndex
 from shards.manifest import FILE_NAME, Manifest, ShardInfo
+from shards.planned import DatasetPlan, PlanStart, assign
 from shards.ranges import Merged
 from shards.rows import PlacedSample, ShardReader
 from shards.sample import Sample
@@ -20,35 +19,6 @@ _NO_DATASET = (
     "no packed dataset is here; give the folder that the packer wrote, or pack images and captions first with "
     "tools/pack_coco.py"
 )
-
-
-class PlanStart(NamedTuple):
-    """Where a plan begins that stands behind others: byte of the memory, number of row 0, number of its first shard."""
-
-    at: int = 0
-    row: int = 0
-    shard: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetPlan:
-    """How to bring some samples into `[start, size)` of a memory of `size` bytes or more.
-
-    `samples` are grouped by shard, the shards in the order in which the rows name them first; `urls` are those shards.
-    `reads` are (name of the shard's file, reads of it (start, end)) of each of them, in the order in which what they
-    bring stands in the memory.
-    """
-
-    size: int
-    urls: list[str]
-    samples: list[PlacedSample]
-    reads: list[tuple[str, list[tuple[int, int]]]]
-    start: int = 0
-
-
-def assign(memory: memoryview, data: memoryview) -> None:
-    """Copy by assignment, which lets no other thread run."""
-    memory[:] = data
 
 
 _BEGINNING = PlanStart()
@@ -242,7 +212,23 @@ class DatasetReader:
     def _range(self, shard_no: int, read: Merged) -> tuple[str, int, int]:
         return self.manifest.shardlist[shard_no].url, read.start, read.end
 
+    def lone_index(self, shard_no: int) -> ShardIndex:
+        """Return the index of a shard, compared with the manifest; the shard itself need not be reachable.
+
+        Raises:
+            IndexError: there is no such shard.
+            IndexFormatError, MismatchError, StoreError, FileNotFoundError: the index cannot be read or trusted.
+        """
+        known = self._readers.get(shard_no)
+        return known.index if known is not None else self._index(shard_no)
+
     def _open(self, shard_no: int) -> ShardReader:
+        index = self._index(shard_no)
+        reader = ShardReader(self._store, self.manifest.shardlist[shard_no].url, index, verify=self._verify)
+        reader.check_size()
+        return reader
+
+    def _index(self, shard_no: int) -> ShardIndex:
         count = len(self.manifest.shardlist)
         if not 0 <= shard_no < count:
             raise IndexError(f"dataset {self.url} has {count} shards, not one numbered {shard_no}")
@@ -251,9 +237,7 @@ class DatasetReader:
         url = self._store.url_of(info.index_url)
         index = ShardIndex(data, url=url)
         _check_listed(info, data, index)
-        reader = ShardReader(self._store, info.url, index, verify=self._verify)
-        reader.check_size()
-        return reader
+        return index
 
 
 def _check_memory(plan: DatasetPlan, memory: memoryview) -> None:

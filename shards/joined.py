@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from shards.dataset import DatasetPlan, DatasetReader, PlanStart, assign
+from shards.dataset import DatasetReader
+from shards.planned import DatasetPlan, PlanStart, assign
 from shards.rows import PlacedSample
 from shards.sample import Sample
 

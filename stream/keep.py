@@ -228,7 +228,7 @@ class Subset:
             return None
         found, missing = list[_Kept](), set[str]() if callable(self._keep) else set(self._keep)
         for shard_no in range(len(self._reader.manifest.shardlist)):
-            rows = IndexRows(self._reader.index(shard_no))
+            rows = IndexRows(self._reader.lone_index(shard_no))
             if callable(self._keep):
                 flags = _checked(self._keep(rows), len(rows))
             else:

@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shards.dataset import DatasetPlan, DatasetReader
+from shards.dataset import DatasetReader
 from shards.joined import JoinedPlan, JoinedReader
+from shards.planned import DatasetPlan
 from shards.rows import PlacedSample
 from shards.sample import Sample
 from stream.collate import Item, blamed

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_made import law, make_dataset, make_rows
-from shards.dataset import DatasetPlan, DatasetReader
+from shards.dataset import DatasetReader
 from shards.errors import ChecksumError, IndexFormatError
+from shards.planned import DatasetPlan
 from shards.rows import PlacedSample
 from shards.sample import Sample
 from shards.store import open_store

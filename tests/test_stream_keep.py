@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,14 @@ def test_a_limit_alone_reads_no_index(made):
     chosen = Subset(reader, each_caption=False, limit=5)
     assert (len(chosen), chosen.place(4)) == (5, Place(4, None))
     assert reader._readers == {}
+
+
+def test_rows_are_chosen_without_the_shards(tmp_path):
+    """Ranks of other hosts need not reach them in dispatch mode."""
+    made = make_packed(tmp_path, SAMPLES)
+    for tar in made.tars():
+        Path(tar).unlink()
+    assert len(subset(made, keep=is_wide)) == len(WIDE)
 
 
 def test_nothing_kept_is_an_empty_epoch(made):
