@@ -60,8 +60,6 @@ ISSUES = {
     "4": (
     ("The real images, packed into 7 shards",
      f"python tools/pack_coco.py {_IMAGES} --out $OUT/coco-val --shard-size 5000000"),
-    ("Killed at random moments, until every epoch is over",
-     "python benchmarks/run.py --kill-trials 50 --data $OUT/coco-val"),
     ("The order of a billion rows", "python benchmarks/order_scale.py"),
     ("Resuming at 90 % of 100,000 samples", "python benchmarks/resume_far.py"),
     ("How well each shuffle mixes", "python -m stream order $OUT/coco-val --quality"),
@@ -70,6 +68,8 @@ ISSUES = {
      "python -m pytest -q tests/test_laws_resume.py"),
     ("Lengths of filters, counted by hand; the shares of mixtures at every prefix",
      "python -m pytest -q tests/test_stream_keep.py tests/test_stream_mix.py tests/test_stream_shares.py"),
+    ("Killed at random moments, until every epoch is over",
+     "python benchmarks/run.py --kill-trials 50 --data $OUT/coco-val"),
     ),
 }  # fmt: skip
 
