@@ -35,7 +35,7 @@ _RANK = Path(__file__).with_name("kill_trials_rank.py")
 _RANKS, _MODES = (1, 2, 3, 4), ("dispatch", "shard")
 _SAVE_EVERY = (1, 2, 3, 5)
 _MOST_LAUNCHES = 60
-_ACCUMULATIONS = (1, 4)
+_ACCUMULATIONS = (4, 1)
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

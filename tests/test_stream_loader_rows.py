@@ -32,7 +32,7 @@ def _nothing_left():
     assert not GradientState().in_dataloader
 
 
-@pytest.fixture(params=["alone", "ours", "stock", "shard"])
+@pytest.fixture(params=["ours", "shard"])
 def path(request):
     return request.param
 

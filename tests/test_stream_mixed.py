@@ -18,7 +18,7 @@ from stream.mixed import StreamMix
 from stream.options import StreamOptions
 
 LARGE, SMALL = 40, 11
-PATHS = ["alone", "ours", "stock", "shard"]
+PATHS = ["ours", "shard"]
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def _nothing_left():
     assert not GradientState().in_dataloader
 
 
-@pytest.fixture(params=["alone", "ours", "shard"])
+@pytest.fixture(params=["ours", "shard"])
 def path(request):
     return request.param
 
