@@ -3,6 +3,7 @@
 import pytest
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
+from stream.cuts import NO_ROWS
 from stream.lengths import batch_size_of, is_cut_by_rows, rows_of, steps_of
 from stream.loader_portions import LoaderPortions, Splitting
 
@@ -60,7 +61,7 @@ def test_the_length_is_the_number_of_steps_that_come(made, split, even, drop, po
         splitting = Splitting(portions, split, drop, even)
         steps = list(LoaderPortions(loader, splitting).begin(epoch=0))
         for portion in range(portions):
-            came = sum(step.portions[portion] is not None for step in steps)
+            came = sum(step.portions[portion] is not NO_ROWS for step in steps)
             assert steps_of(loader, splitting, portion) == came, (rows, portion)
 
 
