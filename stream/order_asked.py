@@ -93,6 +93,11 @@ class Asked:
         subset = Subset(self.reader, each_caption=self.each, limit=options.limit)
         self.shard_rows = subset.shard_rows
         self.start = 0 if place is None else place.position
+        if place is not None and place.quarantine:
+            raise CommandError(
+                f"state {options.state} knows {len(place.quarantine)} bad rows, for which others stand in; that is not "
+                "told here, ask without --state"
+            )
         if place is not None and place.subset != subset.digest:
             raise CommandError(
                 f"state {options.state} is of other rows of these data: subset {place.subset}, here {subset.digest}; "

@@ -456,3 +456,12 @@ def test_an_index_that_the_manifest_does_not_list_is_refused(tmp_path, ask):
     status, _, told = ask(url, "--step", 0, "--ranks", 1, *SPLIT)
     assert status == 1
     assert "is not the index that the manifest lists" in told
+
+
+def test_the_state_of_a_loader_that_knows_bad_rows_is_refused(made, ask, tmp_path):
+    loader = loader_of(made.url)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({**loader.state_dict(), "quarantine": [3, 4]}))
+    status, lines, told = ask(made.url, "--step", 0, "--ranks", 1, *SPLIT, "--state", path)
+    assert (status, lines) == (1, [])
+    assert "knows 2 bad rows, for which others stand in" in told
