@@ -51,6 +51,9 @@ class Limits(NamedTuple):
     kill_after_s: float | None = None
 
 
+_LIMITS = Limits()
+
+
 class KilledError(Exception):
     """The ranks were killed, as was asked for."""
 
@@ -71,7 +74,7 @@ def run_ranks(
     *,
     ranks: int,
     answer: type[A],
-    limits: Limits | None = None,
+    limits: Limits = _LIMITS,
     tell: Callable[[str], object] = lambda text: sys.stderr.write(f"{text}\n"),
 ) -> list[A]:
     """Run `program` on every rank with this plan and return their answers by rank.
@@ -81,7 +84,7 @@ def run_ranks(
         plan: What each rank is told.
         ranks: How many processes.
         answer: What each of them answers.
-        limits: How long to wait; None: the default ones.
+        limits: How long to wait.
         tell: Is told how far the ranks are.
 
     Raises:
@@ -90,7 +93,6 @@ def run_ranks(
     """
     words: SimpleQueue[tuple[int, Word]] = SimpleQueue()
     answers: dict[int, A] = {}
-    limits = limits or Limits()
     kill_at = None if limits.kill_after_s is None else time.monotonic() + limits.kill_after_s
     with _started(program, ranks) as started:
         for number, rank in enumerate(started):

@@ -1,9 +1,13 @@
 """Fixtures that several test files share."""
 
+import gc
 import signal
 from pathlib import Path
 
 import pytest
+from accelerate.state import GradientState
+
+from ranks import soon_left_behind
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job is born deaf to Ctrl-C, and its children too: tests of Ctrl-C would fail for that alone
@@ -28,3 +32,12 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"real images are not beside this checkout ({SHARED_DATA.parent.name}/{SHARED_DATA.name})")
     return SHARED_DATA
+
+
+@pytest.fixture
+def nothing_left():
+    """The test leaves no thread, no process and no loader registered with accelerate, though it waits for none."""
+    yield
+    gc.collect()
+    assert soon_left_behind() == []
+    assert not GradientState().in_dataloader

@@ -16,7 +16,7 @@ from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.state import GradientState
 
 from packed import SIZE, jpeg_of, key_of, make_packed
-from ranks import left_behind, soon_left_behind
+from ranks import left_behind
 from shards.errors import ChecksumError
 from stream.errors import DecodeError, OptionError, RankError, SourceError
 from stream.forks import PATIENCE_S
@@ -25,21 +25,14 @@ from stream.loader import StreamLoader
 from stream.options import StreamOptions
 from stream.stats import Stats
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
 SAMPLES = 40
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return make_packed(tmp_path_factory.mktemp("packed"), SAMPLES)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left():
-    """No test leaves a thread, a process or a loader registered with accelerate, though none waits for them."""
-    yield
-    gc.collect()
-    assert soon_left_behind() == []
-    assert not GradientState().in_dataloader
 
 
 @pytest.fixture(params=["alone", "dispatch", "shard"])

@@ -7,15 +7,16 @@ import weakref
 import pytest
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
-from accelerate.state import GradientState
 from accelerate.utils import GradientAccumulationPlugin
 from torch.utils.data import IterableDataset
 
 from packed import SIZE, make_packed
-from ranks import left_behind, soon_left_behind
+from ranks import left_behind
 from stream.errors import OptionError
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 SAMPLES = 29
 
@@ -23,14 +24,6 @@ SAMPLES = 29
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return make_packed(tmp_path_factory.mktemp("packed"), SAMPLES)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left():
-    yield
-    gc.collect()
-    assert soon_left_behind() == []
-    assert not GradientState().in_dataloader
 
 
 @pytest.fixture(params=["alone", "ours", "stock", "shard"])

@@ -1,19 +1,17 @@
 """What a loader's rows are made of: chosen rows, chosen members, transformed examples; the same in every mode."""
 
-import gc
-
 import pytest
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
-from accelerate.state import GradientState
 from torch.utils.data import TensorDataset
 
 from packed import SIZE, captions_of, key_of, make_packed, number_of, size_of
-from ranks import soon_left_behind
 from stream.errors import OptionError, SourceError
 from stream.keep import key_split
 from stream.loader import StreamLoader
 from stream.options import StreamOptions
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 SAMPLES = 29
 WIDE = [number for number in range(SAMPLES) if size_of(number)[1] == 128]
@@ -22,14 +20,6 @@ WIDE = [number for number in range(SAMPLES) if size_of(number)[1] == 128]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return make_packed(tmp_path_factory.mktemp("packed"), SAMPLES)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left():
-    yield
-    gc.collect()
-    assert soon_left_behind() == []
-    assert not GradientState().in_dataloader
 
 
 @pytest.fixture(params=["ours", "shard"])

@@ -1,21 +1,20 @@
 """Several packed datasets as one source: their shares, rows and pixels; resumed as any other, in every mode."""
 
-import gc
 import pickle
 
 import fsspec
 import pytest
 from accelerate import Accelerator, DataLoaderConfiguration
-from accelerate.state import GradientState
 
 from laws import check_resume
 from packed import SIZE, make_packed, number_of
-from ranks import soon_left_behind
 from shards.errors import ChecksumError
 from stream.errors import OptionError
 from stream.loader import StreamLoader
 from stream.mixed import StreamMix
 from stream.options import StreamOptions
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 LARGE, SMALL = 40, 11
 PATHS = ["ours", "shard"]
@@ -23,16 +22,8 @@ PATHS = ["ours", "shard"]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two datasets whose keys tell them apart by their number of captions: those of the second have another image."""
+    """A large and a small one; samples of one number are alike in both."""
     return [make_packed(tmp_path_factory.mktemp("packed"), samples) for samples in (LARGE, SMALL)]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left():
-    yield
-    gc.collect()
-    assert soon_left_behind() == []
-    assert not GradientState().in_dataloader
 
 
 def loader_of(made, path="alone", *, weights=(0.7, 0.3), until="first", workers=0, decode_in="thread", **options):

@@ -1,6 +1,5 @@
 """Bad rows and those that stand in for them: pure, then in loaders of every mode."""
 
-import gc
 import json
 import logging
 from itertools import chain
@@ -8,12 +7,10 @@ from itertools import chain
 import numpy as np
 import pytest
 from accelerate import Accelerator, DataLoaderConfiguration
-from accelerate.state import GradientState
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packed import SIZE, jpeg_of, key_of, make_packed, number_of
-from ranks import soon_left_behind
 from shards.index import RowInfo
 from shards.store import open_store
 from shards.writer import ShardWriter
@@ -23,6 +20,8 @@ from stream.options import StreamOptions
 from stream.order import Order
 from stream.quarantine import Quarantine
 from stream.substitute import Substituted
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 pytest_plugins = ["rank_pool"]
 
@@ -80,14 +79,6 @@ def test_more_bad_rows_than_are_allowed_are_an_error_that_names_the_first(limit,
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return make_packed(tmp_path_factory.mktemp("packed"), SAMPLES, images=BAD)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left():
-    yield
-    gc.collect()
-    assert soon_left_behind() == []
-    assert not GradientState().in_dataloader
 
 
 @pytest.fixture(params=["ours", "shard"])
