@@ -10,6 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from stream.errors import SourceError
 from stream.peeked import Peeked
+from stream.point import Bookmark
 
 T = TypeVar("T")
 
@@ -48,12 +49,14 @@ class CutStep(NamedTuple, Generic[T]):
         real: Items of the step without padding.
         last: For each portion whether no step with an item for it follows.
         position_after: Items before the next step, without padding.
+        bookmark: What the source said of itself up to there, if it says anything.
     """
 
     portions: list[list[T]]
     real: int
     last: list[bool]
     position_after: int
+    bookmark: Bookmark | None = None
 
 
 def cut_items(

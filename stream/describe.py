@@ -42,6 +42,7 @@ class Facts:
     linked: bool
     on_device: bool
     reached: dict[int, str]
+    bookmarks: bool = False
     without_effect: tuple[str, ...] = ()
 
 
@@ -139,6 +140,8 @@ def _order(facts: Facts, spec: BatchSpec, options: StreamOptions) -> str:
 def _resume(facts: Facts) -> str:
     if facts.rows is not None:
         return "seeks; no row that was consumed is read again"
+    if facts.bookmarks:
+        return "by the source's own state_dict(), as exact as that is; counts where it has nothing to say"
     return "counts; rank 0 reads the source again from its beginning and drops what was consumed"
 
 

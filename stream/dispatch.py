@@ -21,6 +21,7 @@ from torch.utils.data import IterableDataset
 from stream.exchange import Iteration
 from stream.job import Job
 from stream.passing import LoaderParts, Passing, same
+from stream.point import Bookmark
 
 _SHARED = 1002
 
@@ -107,6 +108,7 @@ class LinkedPassing(Passing):
         self._state = GradientState() if registered else None
         self._is_last = self._begun = self._closed = False
         self._position: int | None = None
+        self._bookmark: Bookmark | None = None
 
     def __next__(self) -> tuple[Any, int | None]:
         if self._closed or self._is_last:
@@ -121,13 +123,18 @@ class LinkedPassing(Passing):
             raise
         if delivered is None:
             raise StopIteration
-        self._is_last, self._position = delivered.last, delivered.position
+        self._is_last, self._position, self._bookmark = delivered.last, delivered.position, delivered.bookmark
         return self._hand_over(delivered.batch), delivered.real_rows
 
     @property
     def position(self) -> int | None:
         """Position in the epoch behind the batch just returned."""
         return self._position
+
+    @property
+    def bookmark(self) -> Bookmark | None:
+        """What the source said of itself up to that position."""
+        return self._bookmark
 
     def is_last(self) -> bool:
         """Tell whether the batch just returned is this rank's last."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stream.bookmarks import Bookmarks
 from stream.collate import Hooks
 from stream.cuts import Cut
 from stream.errors import BadRowError
@@ -20,6 +21,7 @@ from stream.options import BatchSpec, StreamOptions
 from stream.packed import PackedSource
 from stream.passing import LoaderParts, Passing, plain_passing
 from stream.plan import Plan
+from stream.point import Point
 from stream.portions import (
     EpochRows,
     Pace,
@@ -78,23 +80,23 @@ def is_registered(accelerator: "Accelerator | None", loader: object) -> bool:
     return is_prepared(accelerator, loader)
 
 
-def begin_epoch(plan: Plan, epoch: int, position: int, *, place: Workplace, owner: Any) -> Passing:  # noqa: ANN401 - a loader
-    """Return the batches of an epoch from a position on; nothing starts before the first is asked for.
+def begin_epoch(plan: Plan, start: Point, *, place: Workplace, owner: Any) -> Passing:  # noqa: ANN401 - a loader
+    """Return the batches of an epoch from a place on; nothing starts before the first is asked for.
 
     `place` is the loader's own; `owner` stands for the batches in accelerate's gradient state.
     """
     if place.exchange is not None:
-        return _linked(plan, epoch, position, place, owner)
-    schedule = plan.schedule_from(position)
+        return _linked(plan, start, place, owner)
+    schedule = plan.schedule_from(start.position)
     if schedule is not None and schedule.steps == 0:
         return Passing(())
     if not plan.with_accelerator:
-        return plain_passing(_parts(plan, epoch, position, place, packed_for=None))
+        return plain_passing(_parts(plan, start, place, packed_for=None))
     from stream.dispatch import stock_dispatch, stock_shard  # noqa: PLC0415 - who uses accelerate imports it
 
     if plan.mode == "shard":
-        return stock_shard(_parts(plan, epoch, position, place, packed_for=None), plan.job)
-    return stock_dispatch(_parts(plan, epoch, position, place, packed_for=plan.job.ranks), plan.job)
+        return stock_shard(_parts(plan, start, place, packed_for=None), plan.job)
+    return stock_dispatch(_parts(plan, start, place, packed_for=plan.job.ranks), plan.job)
 
 
 def make_place(plan: Plan, name: str) -> Workplace:
@@ -123,7 +125,7 @@ def _exchange(plan: Plan, name: str) -> Exchange:
     )
 
 
-def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any) -> Passing:  # noqa: ANN401 - a loader
+def _linked(plan: Plan, start: Point, place: Workplace, owner: Any) -> Passing:  # noqa: ANN401 - a loader
     from stream.dispatch import LinkedPassing  # noqa: PLC0415 - who uses accelerate imports it
 
     job, options = plan.job, plan.options
@@ -150,52 +152,59 @@ def _linked(plan: Plan, epoch: int, position: int, place: Workplace, owner: Any)
     )
     if place.exchange is None:
         raise TypeError("a linked plan has an exchange")
-    offers = partial(_offers, plan, epoch, position, place)
-    iteration = place.exchange.begin(_facts(plan, epoch, position), offers, receiving, place.helper)
+    offers = partial(_offers, plan, start, place)
+    iteration = place.exchange.begin(_facts(plan, start), offers, receiving, place.helper)
     ends = (place.settle, maker.close)
     return LinkedPassing(iteration, owner, stager.hand_over, registered=plan.with_accelerator, ends=ends)
 
 
-def _facts(plan: Plan, epoch: int, position: int) -> dict[str, str]:
+def _facts(plan: Plan, start: Point) -> dict[str, str]:
     """Return what all ranks must agree in; what keeps this one from saying so is told to the others by it.
 
     Raises:
         Exception: what keeps the only rank from it.
     """
     try:
-        return agreed(plan, epoch, position)
+        return agreed(plan, start)
     except Exception as exc:
         if plan.job.ranks == 1:
             raise
         problem = f"none, {type(exc).__name__}: {exc} (rank {plan.job.rank})"
-        return {"epoch": repr(epoch), "position": repr(position), "data": problem}
+        return {"epoch": repr(start.epoch), "position": repr(start.position), "data": problem}
 
 
-def _offers(plan: Plan, epoch: int, position: int, place: Workplace) -> Iterator[StepOffer]:
+def _offers(plan: Plan, start: Point, place: Workplace) -> Iterator[StepOffer]:
     """Make the steps of an epoch, on the reader."""
-    source, schedule = plan.source, plan.schedule_from(position)
+    source, schedule = plan.source, plan.schedule_from(start.position)
     if isinstance(source, PackedSource | MixedSource) and schedule is not None and plan.decodes_on == "ranks":
-        order = order_of(plan, source, epoch)
-        return packed_offers(source, order, schedule, portions=plan.job.portions, epoch=epoch)
-    return batch_offers(_portions(plan, schedule, epoch, position, place))
+        order = order_of(plan, source, start.epoch)
+        return packed_offers(source, order, schedule, portions=plan.job.portions, epoch=start.epoch)
+    return batch_offers(_portions(plan, schedule, start, place))
 
 
-def _portions(
-    plan: Plan, schedule: Schedule | None, epoch: int, position: int, place: Workplace
-) -> Iterator[PortionStep]:
+def _portions(plan: Plan, schedule: Schedule | None, start: Point, place: Workplace) -> Iterator[PortionStep]:
     source, job, options = plan.source, plan.job, plan.options
+    epoch, bookmarks = start.epoch, _bookmarks(plan, start)
     pace = Pace(options.workers, options.prefetch_steps, options.read_ahead_bytes)
     collator = plan.collator(1) if options.workers else place.collator(plan.decode_threads)
     if isinstance(source, BatchSource):
         cut = Cut(job.portions, job.portions, plan.spec.drop_last, job.even_batches)
-        batches = source_batches(source, pace, epoch=epoch)
-        return batch_portions(batches, cut, split=job.split_batches, start=position)
+        batches = source_batches(source, pace, epoch=epoch, bookmarks=bookmarks)
+        return batch_portions(batches, cut, split=job.split_batches, bookmarks=bookmarks)
     if isinstance(source, SequenceSource):
         cut = Cut(plan.global_batch, job.portions, plan.spec.drop_last, job.even_batches)
-        return sequence_portions(source, cut, collator, pace, epoch=epoch, start=position)
+        return sequence_portions(source, cut, collator, pace, epoch=epoch, bookmarks=bookmarks)
     if schedule is None:
         raise TypeError("a row source always has a schedule")
     return map_portions(EpochRows(source, order_of(plan, source, epoch), schedule, job.portions, epoch), collator, pace)
+
+
+def _bookmarks(plan: Plan, start: Point) -> Bookmarks:
+    """Return where a pass over a sequence begins, and what takes its bookmarks."""
+    source = plan.source
+    if not isinstance(source, SequenceSource | BatchSource) or not plan.has_bookmarks:
+        return Bookmarks(start.position)
+    return Bookmarks(start.position, every=plan.step_size, begin=start.bookmark, beginning=source.beginning)
 
 
 def _alone(data: bytes) -> bytes:
@@ -222,7 +231,7 @@ def put_aside(plan: Plan, quarantine: Quarantine, epoch: int, bad: BadRowError) 
     quarantine.add(row, bad.problem, of=len(plan.source), tells=plan.job.rank == 0 or plan.mode == "shard")
 
 
-def _parts(plan: Plan, epoch: int, position: int, place: Workplace, *, packed_for: int | None) -> LoaderParts:
+def _parts(plan: Plan, start: Point, place: Workplace, *, packed_for: int | None) -> LoaderParts:
     options = plan.options
     workers = options.workers
     finish = Finish(plan.collator(1) if workers else place.collator(plan.decode_threads), packed_for)
@@ -231,9 +240,13 @@ def _parts(plan: Plan, epoch: int, position: int, place: Workplace, *, packed_fo
         raise TypeError("finished batches come over an exchange only")
     if isinstance(plan.source, SequenceSource):
         cut = Cut(plan.global_batch, plan.job.portions, plan.spec.drop_last)
-        loaded = LoadedSteps(sequence_steps(plan.source, cut, finish, ahead, epoch=epoch, start=position), finish)
+        steps = sequence_steps(plan.source, cut, finish, ahead, epoch=start.epoch, bookmarks=_bookmarks(plan, start))
+        loaded = LoadedSteps(steps, finish)
         return LoaderParts(dataset=loaded, pin_memory=plan.pinned)
-    dataset, sampler = ShardDataset(plan.source), _sampler(plan, plan.source, epoch, plan.schedule_from(position))
+    dataset, sampler = (
+        ShardDataset(plan.source),
+        _sampler(plan, plan.source, start.epoch, plan.schedule_from(start.position)),
+    )
     if workers:
         return LoaderParts(
             dataset=dataset,

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from xxhash import xxh3_64_hexdigest
+
 from stream.describe import Facts
 from stream.mixed import MixedSource
 from stream.packed import PackedSource
 from stream.plan import Plan
+from stream.point import Point
 from stream.sources import SequenceSource
 
 
@@ -33,17 +36,19 @@ def facts_of(plan: Plan, name: str, *, registered: bool, reached: Mapping[int, s
         linked=plan.is_linked,
         on_device=plan.job.on_device and plan.job.device.type != "cpu",
         reached=dict(reached),
+        bookmarks=plan.has_bookmarks,
         without_effect=plan.job.without_effect,
     )
 
 
-def agreed(plan: Plan, epoch: int, position: int) -> dict[str, str]:
+def agreed(plan: Plan, start: Point) -> dict[str, str]:
     """Return what must be equal on all ranks before a step is sent, in words."""
-    spec, options = plan.spec, plan.options
+    spec, options, bookmark = plan.spec, plan.options, start.bookmark
     facts: dict[str, object] = {
-        "epoch": epoch,
-        "position": position,
+        "epoch": start.epoch,
+        "position": start.position,
         "data": plan.digest,
+        "bookmark": None if bookmark is None else (bookmark.position, xxh3_64_hexdigest(bookmark.state)),
         "subset": plan.subset,
         "rows": plan.rows,
         "batch_size": spec.batch_size,

@@ -6,13 +6,24 @@ from typing import Any, cast
 
 from torch.utils.data import DataLoader
 
+from stream.bookmarks import Bookmarks
 
-def one_pass(iterable: Iterable[Any], *, epoch: int) -> Generator[Any, None, None]:
-    """Yield what one process reads in an epoch; its worker processes end with it, also when it is closed or fails."""
+
+def one_pass(iterable: Iterable[Any], *, epoch: int, bookmarks: Bookmarks | None = None) -> Generator[Any, None, None]:
+    """Yield what one process reads in an epoch; its worker processes end with it, also when it is closed or fails.
+
+    `bookmarks` say where it begins, and get to know what the source says of itself.
+    """
+    noted = bookmarks or Bookmarks()
+    noted.prepare(iterable)
     tell_epoch(iterable, epoch)
-    iterator = iter(as_seen_by_one_process(iterable))
+    reading = as_seen_by_one_process(iterable)
+    noted.open(reading)
+    iterator = iter(reading)
     try:
-        yield from iterator
+        for number, item in enumerate(iterator, start=1):
+            noted.passed(reading, number)
+            yield item
     finally:
         end(iterator)
 

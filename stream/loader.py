@@ -210,7 +210,7 @@ class StreamLoader(LoaderFacts):
         place = self._plan.restored(state, strict=strict)
         self._end_iteration()
         self._quarantine.replace(place.quarantine)
-        self._progress.go_to(place.epoch, place.position)
+        self._progress.go_to(place.epoch, place.position, place.bookmark)
         self._synced.go_to(self._progress.place)
 
     @property
@@ -260,9 +260,9 @@ class StreamLoader(LoaderFacts):
         plan = self._now().evened(even_batches=self._shown.even_batches)
         if self._accelerator is not None:
             Saving.begin(self._accelerator)
-        epoch, start = progress.begin()
+        start = progress.begin()
         self._synced.begin(progress.place)
-        passing = begin_epoch(plan, epoch, start, place=self._workplace(), owner=self)
+        passing = begin_epoch(plan, start, place=self._workplace(), owner=self)
         schedule, steps, ended = None, 0, False
         try:
             while True:
@@ -272,13 +272,12 @@ class StreamLoader(LoaderFacts):
                 except StopIteration:
                     ended = True
                     break
-                schedule = schedule or plan.schedule_from(
-                    start
-                )  # not earlier: where that fails, all ranks have to hear
+                # Not earlier: where that fails, all ranks have to hear
+                schedule = schedule or plan.schedule_from(start.position)
                 real_rows = schedule.real_rows(steps) if told is None and schedule is not None else told or 0
                 steps += 1
                 ended = passing.is_last() or (schedule is not None and steps == schedule.steps)
-                progress.hand_out(real_rows, position=passing.position, last=ended)
+                progress.hand_out(real_rows, position=passing.position, last=ended, bookmark=passing.bookmark)
                 if ended:
                     passing.set_remainder(real_rows)
                 counters.received()
@@ -286,7 +285,7 @@ class StreamLoader(LoaderFacts):
                 yield batch
         finally:
             passing.close()
-            progress.end(epoch, ended=ended)
+            progress.end(start.epoch, ended=ended)
             self._synced.over(progress.place)
 
     def _workplace(self) -> Workplace:

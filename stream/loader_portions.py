@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, get_worker_info
 
+from stream.bookmarks import Bookmarks
 from stream.cuts import NO_ROWS, Cut, CutStep, cut_items, cut_lists, split_items
 from stream.errors import OptionError
 from stream.foreign import as_seen_by_one_process, one_pass, tell_epoch
@@ -115,7 +116,7 @@ class LoaderPortions:
         cut = self._cut
         start = skip if self._splitting.split_batches else skip * cut.portions
         batches = one_pass(self._loader, epoch=epoch)
-        return batch_portions(batches, cut, split=self._splitting.split_batches, start=start)
+        return batch_portions(batches, cut, split=self._splitting.split_batches, bookmarks=Bookmarks(start))
 
     def _rows(self, epoch: int, skip: int, generator: torch.Generator) -> Generator[PortionStep, None, None]:
         loader, cut = self._loader, self._cut

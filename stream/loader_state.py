@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from stream.errors import OptionError, SourceError
-from stream.owning import owned
-from stream.wire import pack, unpack, write
+from stream.whole import from_bytes, to_bytes
 
-_HEAD = 8
 _FINISHED = "_iterator_finished"
 """accelerate's and torchdata's own name for `finished`."""
 
@@ -70,19 +67,12 @@ class LoaderState:
             SourceError: the source's own state holds what cannot be carried.
         """
         try:
-            packed = pack(self.to_dict())
+            return to_bytes(self.to_dict())
         except SourceError as exc:
             place = exc.where.replace("batch['source']", "state_dict()", 1)
             raise SourceError(f"the dataset's {place}", exc.problem) from exc
-        body = np.empty(packed.size, dtype=np.uint8)
-        write(packed, body)
-        return len(packed.header).to_bytes(_HEAD, "little") + packed.header + body.tobytes()
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self:
         """Return the state behind the bytes of `packed`."""
-        start = _HEAD + int.from_bytes(data[:_HEAD], "little")
-        body = np.frombuffer(bytearray(data[start:]), dtype=np.uint8)
-        # torch's generators read a state from the beginning of its storage, wherever the tensor begins [2.13: a crash]
-        state: Any = owned(unpack(data[_HEAD:start], body))
-        return cls.from_dict(state)
+        return cls.from_dict(from_bytes(data))

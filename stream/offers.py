@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stream.cuts import NO_ROWS
 from stream.owning import Empty, owned
 from stream.packed import Samples
+from stream.point import Bookmark
 from stream.rows import RowsPlan, plan_rows
 from stream.schedule import Schedule, Slot, slots
 from stream.substitute import RowOrder
@@ -131,6 +132,7 @@ class StepOffer(NamedTuple):
         last: For each portion whether no step with a row for it follows.
         position_after: Position in the epoch behind this step, in rows without padding.
         where: What is being read for it, for messages.
+        bookmark: What the source said of itself up to `position_after`, if it says anything.
     """
 
     portions: list[Offer | None]
@@ -138,6 +140,7 @@ class StepOffer(NamedTuple):
     last: list[bool]
     position_after: int
     where: str
+    bookmark: Bookmark | None = None
 
 
 def packed_offers(
@@ -173,7 +176,7 @@ def batch_offers(steps: "Iterable[PortionStep]") -> Generator[StepOffer, None, N
     with closing(_each(steps)) as each:
         for step in each:
             offers: list[Offer | None] = [None if batch is NO_ROWS else BatchOffer(batch) for batch in step.portions]
-            yield StepOffer(offers, step.real_rows, step.last, step.position_after, step.where)
+            yield StepOffer(offers, *step[1:])
 
 
 def _each(steps: "Iterable[PortionStep]") -> "Generator[PortionStep, None, None]":

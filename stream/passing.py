@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from stream.plain import unpack
+from stream.point import Bookmark
 from stream.sharded import Failed
 from stream.steps import Told, unnamed
 
@@ -43,6 +44,7 @@ class Passing(Iterator[tuple[Any, int | None]]):
         self._inner, self._packed, self._to_cpu = inner, packed, to_cpu
         self._batches: Iterator[Any] | None = None
         self._told_last = False
+        self._told_bookmark: Bookmark | None = None
 
     def __next__(self) -> tuple[Any, int | None]:
         if self._batches is None:
@@ -51,7 +53,7 @@ class Passing(Iterator[tuple[Any, int | None]]):
         if isinstance(batch, Failed):
             raise batch.error
         if isinstance(batch, Told):
-            self._told_last = batch.last
+            self._told_last, self._told_bookmark = batch.last, batch.bookmark
             return batch.batch, batch.real_rows
         if not self._packed:
             return batch, None
@@ -65,6 +67,11 @@ class Passing(Iterator[tuple[Any, int | None]]):
     def position(self) -> int | None:
         """Position in the epoch behind the batch just returned, where the step told it."""
         return None
+
+    @property
+    def bookmark(self) -> Bookmark | None:
+        """What the source said of itself up to there, where it says anything."""
+        return self._told_bookmark
 
     def is_last(self) -> bool:
         """Tell whether the batch just returned is known to be this rank's last."""

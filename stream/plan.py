@@ -7,6 +7,7 @@ from functools import cached_property
 
 import torch
 
+from stream.bookmarks import has_state
 from stream.collate import Collate, CollateOptions, Collator, Decoder, Transform
 from stream.combinations import check_combination
 from stream.decode import MAX_PIXELS
@@ -17,6 +18,7 @@ from stream.mixed import MixedSource
 from stream.options import BatchSpec, DecodeOn, Mode, StreamOptions
 from stream.owning import Empty, new_memory
 from stream.packed import PackedSource, Samples
+from stream.point import Bookmark
 from stream.resize import ResizeSpec
 from stream.schedule import Schedule
 from stream.sources import BatchSource, MapSource, RowSource, SequenceSource, shares_out
@@ -207,7 +209,15 @@ class Plan:
         if problem is not None:
             raise OptionError("even_batches", False, problem)  # noqa: FBT003 - what was got
 
-    def place(self, epoch: int, position: int) -> Place:
+    @property
+    def has_bookmarks(self) -> bool:
+        """Whether the source's own `state_dict` tells where it is: it has one, and is read in this process."""
+        source = self.source
+        if not isinstance(source, SequenceSource | BatchSource) or self.options.workers:
+            return False
+        return has_state(source.iterable) and (self.is_linked or not self.with_accelerator)
+
+    def place(self, epoch: int, position: int, bookmark: Bookmark | None = None) -> Place:
         """Return what a checkpoint says about a position."""
         return Place(
             digest=self.digest,
@@ -219,6 +229,7 @@ class Plan:
             epoch=epoch,
             position=position,
             quarantine=self.quarantine,
+            bookmark=bookmark,
         )
 
     def restored(self, state: object, *, strict: bool) -> Place:

@@ -14,15 +14,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import chain, dropwhile
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset, IterableDataset
 
+from stream.bookmarks import Bookmarks, bookmarked
 from stream.collate import Collator, Item
 from stream.columns import rows_of, sure_rows, take_rows
 from stream.cuts import NO_ROWS, Cut, CutStep, cut_items, split_items
 from stream.parts import Collated, Part, assemble
+from stream.point import Bookmark
 from stream.read_ahead import ReadAhead
 from stream.schedule import Schedule, Slot, slots
 from stream.sharded import Failed
@@ -43,6 +45,7 @@ class PortionStep(NamedTuple):
         position_after: What was taken of the source before the next step, without padding: rows, of sources of
             batches batches.
         where: What was read for it, for messages.
+        bookmark: What the source said of itself up to `position_after`, if it says anything.
     """
 
     portions: list[Any]
@@ -50,6 +53,7 @@ class PortionStep(NamedTuple):
     last: list[bool]
     position_after: int
     where: str
+    bookmark: Bookmark | None = None
 
 
 class Pace(NamedTuple):
@@ -95,33 +99,44 @@ def map_portions(rows: EpochRows, collator: Collator, pace: Pace) -> Generator[P
 
 
 def sequence_portions(
-    source: SequenceSource, cut: Cut, collator: Collator, pace: Pace, *, epoch: int, start: int = 0
+    source: SequenceSource,
+    cut: Cut,
+    collator: Collator,
+    pace: Pace,
+    *,
+    epoch: int,
+    bookmarks: Bookmarks | None = None,
 ) -> Generator[PortionStep, None, None]:
-    """Yield the steps of a source that is read row by row, behind its first `start` rows; these are read, not made.
+    """Yield the steps of a source that is read row by row, from where `bookmarks` say, else from its beginning.
 
-    With workers `start` is rounded down to whole steps, and the rows come in another order for each number of workers.
+    Rows that were delivered before are not made, and read only behind the bookmark. With workers they are rounded down
+    to whole steps, and the rows come in another order for each number of workers.
 
     Raises:
         Exception: what the source or the collate function raised, as itself.
     """
+    marks = bookmarks or Bookmarks()
     if pace.workers:
         rows = partial(_rows_of_epoch, source)
         part = Part(source.iterable, rows, collator, cut)
-        skipped = start // cut.global_batch
+        skipped = marks.rest // cut.global_batch
         part.tell(epoch, skip=skipped * cut.portions)
         with closing(collator):
             yield from collated_parts(Crew(part, pace.hands(cut.portions)), cut, collator, skip=skipped)
         return
-    with closing(_each(source.rows(epoch=epoch))) as each:
-        made = ReadAhead(partial(finished, collator), cut_items(each, cut, start=start, keep=copied), depth=pace.steps)
+    with closing(_each(source.rows(epoch=epoch, bookmarks=marks))) as each:
+        steps = bookmarked(cut_items(each, cut, start=marks.rest, keep=copied), marks)
+        made = ReadAhead(partial(finished, collator), steps, depth=pace.steps)
         with closing(collator), made:
             yield from made
 
 
 def batch_portions(
-    batches: Iterable[Any], cut: Cut, *, split: bool, start: int = 0
+    batches: Iterable[Any], cut: Cut, *, split: bool, bookmarks: Bookmarks | None = None
 ) -> Generator[PortionStep, None, None]:
-    """Yield the steps of a source that makes its batches itself, behind its first `start` batches.
+    """Yield the steps of a source that makes its batches itself, from where `bookmarks` say, else from its beginning.
+
+    `batches` are those behind the bookmark.
 
     Without `split` each portion is a batch, uncut; the last, incomplete step is padded with the epoch's first
     batches, cyclic, or with drop_last left out. With `split` each batch is a step, see `split_items`. `global_batch`
@@ -131,22 +146,26 @@ def batch_portions(
         SourceError: a batch cannot be split; names the column.
         Exception: what the source raised, as itself.
     """
+    marks = bookmarks or Bookmarks()
     with closing(_each(batches)) as each:
         if split:
-            yield from _split_batches(each, cut, start)
+            yield from _split_batches(each, cut, marks)
             return
-        for step in cut_items(each, cut._replace(global_batch=cut.portions), start=start, keep=copied):
+        cut = cut._replace(global_batch=cut.portions)
+        for step in bookmarked(cut_items(each, cut, start=marks.rest, keep=copied), marks):
             told = [rows_of(batch) for [batch] in filter(None, step.portions)][: step.real]
             real = -1 if None in told else sum(filter(None, told))
             where = f"batch {step.position_after - step.real} of the source"
             portions = [portion[0] if portion else NO_ROWS for portion in step.portions]
-            yield PortionStep(portions, real, step.last, step.position_after, where)
+            yield PortionStep(portions, real, step.last, step.position_after, where, step.bookmark)
 
 
-def source_batches(source: BatchSource, pace: Pace, *, epoch: int) -> Generator[Any, None, None]:
+def source_batches(
+    source: BatchSource, pace: Pace, *, epoch: int, bookmarks: Bookmarks | None = None
+) -> Generator[Any, None, None]:
     """Yield the batches of a source for `batch_portions`; with workers those of its parts in turn."""
     if not pace.workers:
-        yield from source.batches(epoch=epoch)
+        yield from source.batches(epoch=epoch, bookmarks=bookmarks)
         return
     yield from Crew(_BatchPart(source, epoch), pace.hands(1)).run()
 
@@ -156,7 +175,7 @@ def finished(collate: Callable[[list[Any]], Any], step: CutStep[Any]) -> Portion
     portions = [_finished(collate, portion) for portion in step.portions]
     first = next((portion[0] for portion in step.portions if portion), None)
     where = first.name if isinstance(first, Item) else f"row {step.position_after - step.real} of the source"
-    return PortionStep(portions, step.real, step.last, step.position_after, where)
+    return PortionStep(portions, step.real, step.last, step.position_after, where, step.bookmark)
 
 
 def collated_parts(
@@ -266,9 +285,10 @@ class _BatchPart(IterableDataset[Any]):
 _END = object()
 
 
-def _split_batches(batches: Iterator[Any], cut: Cut, start: int) -> Iterator[PortionStep]:
-    numbered = dropwhile(lambda pair: pair[0] < start, enumerate(batches))
+def _split_batches(batches: Iterator[Any], cut: Cut, marks: Bookmarks) -> Iterator[PortionStep]:
+    numbered = islice(enumerate(batches, start=marks.base), marks.rest, None)
     for step in split_items(numbered, cut, lambda pair: sure_rows(pair[1])):
         number, batch = step.item
         portions = [take_rows(batch, rows) if rows else NO_ROWS for rows in step.rows]
-        yield PortionStep(portions, step.real, step.last, number + 1, f"batch {number} of the source")
+        after = number + 1
+        yield PortionStep(portions, step.real, step.last, after, f"batch {number} of the source", marks.at(after))

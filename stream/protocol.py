@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from stream.carry import Carried
+from stream.point import Bookmark
 
 Kind: TypeAlias = Literal["batch", "rows", "thing"]
 """What a portion is: a packed batch, encoded rows to be decoded, or (rank 0's own) the batch itself."""
@@ -103,6 +104,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag=8):
     position: int
     gone: list[int]
     lent: bool = False
+    bookmark: Bookmark | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag=9):

@@ -114,7 +114,7 @@ class Receiver:
         if step < self._committed:
             if self._waiting:
                 self._go_on()  # there is room for another batch
-            return Delivered(batch, portion.real_rows, portion.last, portion.position)
+            return Delivered(batch, portion.real_rows, portion.last, portion.position, portion.bookmark)
         raise self._ending.failure(step)
 
     def warn(self, text: str) -> None:

@@ -6,15 +6,20 @@ from typing import Any, NamedTuple
 
 from stream.inbox import Arrived
 from stream.owning import Empty, new_memory
+from stream.point import Bookmark
 
 
 class Delivered(NamedTuple):
-    """One step as this rank gets it. `position` is that after the step, `real_rows` counts the whole step's rows."""
+    """One step as this rank gets it. `real_rows` counts the whole step's rows.
+
+    `position` is that after the step, and `bookmark` what the source said of itself up to there.
+    """
 
     batch: Any
     real_rows: int
     last: bool
     position: int
+    bookmark: Bookmark | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

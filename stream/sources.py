@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shards.dataset import DatasetReader
 from shards.sample import Sample
+from stream.bookmarks import Beginning, Bookmarks
 from stream.captions import pick, suffixes_for
 from stream.collate import Item
 from stream.draws import row_seed
@@ -88,15 +89,18 @@ class SequenceSource:
 
     def __init__(self, iterable: Iterable[Any], *, spec: BatchSpec) -> None:
         self.iterable, self._captions, self._seed = iterable, spec.captions, spec.seed
+        self.beginning = Beginning()
 
-    def rows(self, *, epoch: int) -> Iterator[Any]:
+    def rows(self, *, epoch: int, bookmarks: Bookmarks | None = None) -> Iterator[Any]:
         """Yield the rows of one pass: `Item`s where a row holds an encoded image, else what the source gave.
 
         A row's position, which random captions are drawn from, differs from that of any row of another worker.
+        `bookmarks` say behind which row to begin.
         """
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        for number, row in enumerate(one_pass(self.iterable, epoch=epoch)):
+        begun = 0 if bookmarks is None else bookmarks.base
+        for number, row in enumerate(one_pass(self.iterable, epoch=epoch, bookmarks=bookmarks), start=begun):
             yield self._item(row, number * workers + worker, epoch)
 
     def _item(self, row: Any, position: int, epoch: int) -> Any:  # noqa: ANN401 - foreign rows
@@ -117,11 +121,14 @@ class BatchSource:
     """Any iterable of finished batches: a pipeline that ends in `.batched()`, a DataLoader, an own batch maker."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
-        self.iterable = iterable
+        self.iterable, self.beginning = iterable, Beginning()
 
-    def batches(self, *, epoch: int) -> Iterator[Any]:
-        """Yield the batches of one pass, in a worker process those of its part, as the source made them."""
-        yield from one_pass(self.iterable, epoch=epoch)
+    def batches(self, *, epoch: int, bookmarks: Bookmarks | None = None) -> Iterator[Any]:
+        """Yield the batches of one pass, in a worker process those of its part, as the source made them.
+
+        `bookmarks` say behind which batch to begin.
+        """
+        yield from one_pass(self.iterable, epoch=epoch, bookmarks=bookmarks)
 
 
 def open_any(

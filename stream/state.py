@@ -13,6 +13,7 @@ from xxhash import xxh3_128_hexdigest
 
 from stream.errors import OptionError
 from stream.options import CaptionPolicy, Shuffle
+from stream.point import Bookmark
 
 VERSION: Final = 1
 UNKNOWN = "unknown"
@@ -35,6 +36,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         epoch: The epoch that the next iteration delivers, counted from 0.
         position: Rows of that epoch that were delivered over all ranks, 0 or more.
         quarantine: Rows that are known to be bad, for which others stand in: see `substitute.py`.
+        bookmark: What a source that is no dataset of rows said of itself at the position or before, if it says
+            anything; its state is base64 of what `whole.to_bytes` packs. It stands in the dict only if there is one.
         version: Of these fields and their meaning.
     """
 
@@ -47,17 +50,22 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     epoch: _Whole
     position: _Whole
     quarantine: tuple[_Whole, ...] = ()
+    bookmark: Bookmark | None = None
     version: Literal[1] = VERSION
 
-    def to_dict(self) -> dict[str, str | int | list[int] | None]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, as JSON keeps them."""
-        return {**msgspec.structs.asdict(self), "quarantine": list(self.quarantine)}
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        if self.bookmark is None:
+            del fields["bookmark"]
+        return {**fields, "quarantine": list(self.quarantine)}
 
     @classmethod
     def from_dict(cls, data: object, *, now: "Place", strict: bool = True) -> Self:
         """Read what `to_dict` gave, for a loader whose own place is `now`; its epoch and position do not matter.
 
-        Without `strict` the state may be of other data or another order; its epoch and position are then those of now.
+        Without `strict` the state may be of other data or another order; its epoch and position are then those of now,
+        and what the other source said of itself is left out.
 
         Raises:
             OptionError: Names the field, what was expected and what was found: the state has another form or version,
@@ -70,15 +78,19 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             if saved != expected:
                 problem = f"it was saved with this and the loader has {expected!r}: {_MEANINGS[name]}"
                 raise OptionError(_named(name), saved, problem)
-        return place
+        if place.bookmark is not None and place.bookmark.position > place.position:
+            problem = f"it lies behind the position of the state, {place.position}; the dict was changed"
+            raise OptionError("state['bookmark']['position']", place.bookmark.position, problem)
+        return place if strict else msgspec.structs.replace(place, bookmark=None)
 
     @property
     def doubt(self) -> str | None:
         """Why nobody can tell whether the data are still the same, in words for a warning; None if one can."""
         if self.digest != UNKNOWN:
             return None
+        how = "counting" if self.bookmark is None else "what the source said of itself"
         return (
-            f"position {self.position} of epoch {self.epoch} is restored by counting: this source has no index, so "
+            f"position {self.position} of epoch {self.epoch} is restored by {how}: this source has no index, so "
             "nothing tells whether it still gives the same rows in the same order"
         )
 
@@ -126,7 +138,8 @@ def _compared(saved: Place, now: Place) -> list[tuple[str, object, object]]:
 def _fields_of(place: type[Place], data: Mapping[Any, object]) -> dict[str, Any]:
     """Check each field by itself, the version first, since other versions have other fields."""
     known = {field.name: field for field in msgspec.structs.fields(place)}
-    for name in ("version", *known):
+    present = [name for name in known if name in data or name != "bookmark"]
+    for name in ("version", *present):
         if name not in data:
             raise OptionError("state", dict(data), f"has no {name!r}; it must be the dict that a loader saved")
         try:
@@ -137,7 +150,7 @@ def _fields_of(place: type[Place], data: Mapping[Any, object]) -> dict[str, Any]
     for name in data:
         if name not in known:
             raise OptionError(_named(name), data[name], f"version {VERSION} has no such field; a newer loader wrote it")
-    return {name: msgspec.convert(data[name], known[name].type) for name in known}
+    return {name: msgspec.convert(data[name], known[name].type) for name in present}
 
 
 def _named(field: object) -> str:

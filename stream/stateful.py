@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 from torch.utils.data import DataLoader
 
+from stream.bookmarks import Bookmarks, says_something
 from stream.cuts import Cut, cut_items
 from stream.errors import OptionError
 from stream.foreign import as_seen_by_one_process, end, tell_epoch
@@ -25,9 +26,6 @@ from stream.loader_portions import Splitting
 from stream.loader_state import LoaderState
 from stream.portions import PortionStep, batch_portions, finished
 from stream.wire import copied
-
-_OWN = ("dataset_state", "dataset_iter_state")
-"""Where torchdata keeps the state of a dataset and of its iterator; None where they have none."""
 
 
 class StatefulPortions:
@@ -77,7 +75,9 @@ class StatefulPortions:
         with closing(self._given(reading, start, whole=whole)) as given:
             if whole:
                 passed = start.rest + skip * (1 if self._splitting.split_batches else self._cut.portions)
-                made = batch_portions(given, self._cut, split=self._splitting.split_batches, start=passed)
+                made = batch_portions(
+                    given, self._cut, split=self._splitting.split_batches, bookmarks=Bookmarks(passed)
+                )
             else:
                 collate = self._loader.collate_fn
                 rows = islice(cut_items(_flat(given), self._cut, start=start.rest, keep=copied), skip, None)
@@ -94,7 +94,7 @@ class StatefulPortions:
             for item in iterator:
                 position += 1 if whole else len(item)
                 state = reading.state_dict()
-                if _says_something(state):
+                if says_something(state):
                     self._boundaries[position] = deepcopy(state)
                 yield item
         finally:
@@ -103,13 +103,6 @@ class StatefulPortions:
 
 def _flat(lists: Iterator[list[Any]]) -> Iterator[Any]:
     return (row for rows in lists for row in rows)
-
-
-def _says_something(state: object) -> bool:
-    """Tell whether a loader's state holds one of a dataset, or of its iterator, here or in a worker process."""
-    if not isinstance(state, dict):
-        return False
-    return any(value is not None if name in _OWN else _says_something(value) for name, value in state.items())
 
 
 def _same(rows: list[Any]) -> list[Any]:

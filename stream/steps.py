@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
+from stream.bookmarks import Bookmarks, bookmarked
 from stream.collate import Collator
 from stream.cuts import Cut, CutStep, cut_items
 from stream.plain import pack, pack_fault
+from stream.point import Bookmark
 from stream.read_ahead import ReadAhead
 from stream.sharded import Failed, Loaded, ShardDataset, Step, StepSampler
 from stream.sources import SequenceSource
@@ -66,11 +68,15 @@ class Ahead(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A batch of a sequence in one process, with what nothing else tells: its rows, and whether it is the last."""
+    """A batch of a sequence in one process, with what nothing else tells.
+
+    Its rows, whether it is the last, and what the source said of itself behind it.
+    """
 
     batch: Any
     real_rows: int
     last: bool
+    bookmark: Bookmark | None = None
 
 
 class LoadedSteps(IterableDataset[Any]):
@@ -106,11 +112,17 @@ def row_steps(dataset: ShardDataset, sampler: StepSampler, finish: Finish, ahead
 
 
 def sequence_steps(
-    source: SequenceSource, cut: Cut, finish: Finish, ahead: Ahead, *, epoch: int, start: int = 0
+    source: SequenceSource,
+    cut: Cut,
+    finish: Finish,
+    ahead: Ahead,
+    *,
+    epoch: int,
+    bookmarks: Bookmarks | None = None,
 ) -> ReadAhead[CutStep[Any], Any]:
-    """Load the steps behind a sequence's first `start` rows ahead; one thread takes its rows in order.
+    """Load a sequence's steps ahead, from where `bookmarks` say, else from its beginning.
 
-    What is not packed is `Told`.
+    One thread takes its rows in order. What is not packed is `Told`.
     """
 
     def made(step: CutStep[Any]) -> Any:  # noqa: ANN401 - as Finish
@@ -118,9 +130,11 @@ def sequence_steps(
         batch = finish(Loaded(rows, step.real))
         if finish.packed_for is not None or isinstance(batch, Failed):
             return batch
-        return Told(batch, step.real, all(step.last))
+        return Told(batch, step.real, all(step.last), step.bookmark)
 
-    return ReadAhead(made, cut_items(source.rows(epoch=epoch), cut, start=start), depth=ahead.steps)
+    marks = bookmarks or Bookmarks()
+    steps = cut_items(source.rows(epoch=epoch, bookmarks=marks), cut, start=marks.rest)
+    return ReadAhead(made, bookmarked(steps, marks), depth=ahead.steps)
 
 
 _WHOLE, _LIST, _TUPLE = "\0whole", "\0list", "\0tuple"

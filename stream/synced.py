@@ -9,17 +9,16 @@ import logging
 from collections import deque
 from typing import Any, NamedTuple
 
-_log = logging.getLogger("stream")
+from stream.point import Point
 
-Place = tuple[int, int]
-"""Epoch and position."""
+_log = logging.getLogger("stream")
 
 
 class _Drawn(NamedTuple):
     """A batch that was handed out: how often accelerate had accumulated before, and the place behind the batch."""
 
     turn: tuple[int, int]
-    place: Place
+    place: Point
 
 
 class Synced:
@@ -32,23 +31,23 @@ class Synced:
 
     def __init__(self, name: str, accelerator: Any) -> None:  # noqa: ANN401 - accelerate is not imported here
         self._name, self._accelerator = name, accelerator
-        self._place: Place = (0, 0)
+        self._place = Point(0, 0)
         self._drawn: deque[_Drawn] = deque()
         self._told = False
         self._rounds = self._last = 0
 
-    def go_to(self, place: Place) -> None:
+    def go_to(self, place: Point) -> None:
         """Note that the loader was sent somewhere: what came before does not matter."""
         self._place = place
         self._drawn.clear()
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: Point) -> None:
         """Note that an iteration begins."""
         self._settle()
         if not self._drawn:
             self._place = place
 
-    def handed_out(self, place: Place) -> None:
+    def handed_out(self, place: Point) -> None:
         """Note that a batch is in the user's hands, and the place behind it."""
         self._settle()
         if self._group > 1:
@@ -56,7 +55,7 @@ class Synced:
         else:
             self._place = place
 
-    def over(self, place: Place) -> None:
+    def over(self, place: Point) -> None:
         """Note that an iteration is over, and the place that it leaves."""
         self._settle()
         if self._drawn and self._drawn[-1].turn == self._turn():  # nothing was accumulated since
@@ -66,7 +65,7 @@ class Synced:
         else:
             self._place = place
 
-    def saved(self, place: Place) -> Place:
+    def saved(self, place: Point) -> Point:
         """Return what a state says of a loader that is at `place`; says once if that is not there."""
         self._settle()
         if self._is_synced or not self._drawn:
@@ -77,8 +76,8 @@ class Synced:
                 "loader %r: its state is that of the last optimizer step (epoch %d, position %d), not where it is "
                 "(epoch %d, position %d): gradients accumulated since are not saved, so those rows will come again",
                 self._name,
-                *self._place,
-                *place,
+                *self._place[:2],
+                *place[:2],
             )
         return self._place
 

@@ -114,6 +114,7 @@ class Underway:
                 position=self.offer.position_after,
                 gone=peer.memory.dropped(),
                 lent=span is not None and span.lent,
+                bookmark=self.offer.bookmark,
             )
             peer.hand(portion, span, lot.batch)
         self.sent = True

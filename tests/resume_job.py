@@ -93,3 +93,21 @@ def failing_keep(url, mode, rank):
     keys = [key for batch in loader for key in batch["key"]]
     loader.close()
     return {"said": said, "keys": keys}
+
+
+def telling(rows, state=None):
+    """This rank's keys of an epoch of a source that says where it is, the states, and what was read on this rank."""
+    from test_stream_bookmarks import Telling
+
+    accelerator = accelerator_for("dispatch")
+    source = Telling(rows)
+    loader = StreamLoader(source, accelerator=accelerator, batch_size=12)
+    accelerator.prepare(loader)
+    if state is not None:
+        loader.load_state_dict(state)
+    keys, states = [], []
+    for batch in loader:
+        keys.append(batch["key"])
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    loader.close()
+    return {"ranks": accelerator.num_processes, "keys": keys, "states": states, "read": source.read}

@@ -16,6 +16,7 @@ from stream.epochs import begin_epoch, is_registered, make_place, make_plan
 from stream.errors import OptionError
 from stream.options import BatchSpec, StreamOptions
 from stream.packed import PackedSource
+from stream.point import Point
 from stream.sources import BatchSource, MapSource, SequenceSource
 
 SAMPLES = 20
@@ -90,7 +91,7 @@ def packed(made):
 def epoch_of(plan, epoch=0, position=0):
     """What is in the batches of an epoch."""
     place = make_place(plan, "train")
-    passing = begin_epoch(plan, epoch, position, place=place, owner=Owner())
+    passing = begin_epoch(plan, Point(epoch, position), place=place, owner=Owner())
     try:
         return [batch if isinstance(batch, torch.Tensor) else batch["rows"] for batch, _ in passing]
     finally:
@@ -149,7 +150,7 @@ def test_finished_batches_come_over_an_exchange_also_without_an_accelerator(path
 def test_beginning_an_epoch_starts_nothing(made, path, workers):
     plan = plan_of(packed(made), path, workers=workers)
     place = make_place(plan, "train")
-    passing = begin_epoch(plan, 0, 0, place=place, owner=Owner())
+    passing = begin_epoch(plan, Point(0, 0), place=place, owner=Owner())
     assert left_behind() == []
     passing.close()
     assert list(passing) == []
@@ -166,7 +167,7 @@ def test_the_links_of_a_place_serve_one_epoch_after_the_other():
     plan = plan_of(mapped, "ours")
     place = make_place(plan, "train")
     for epoch in range(3):
-        passing = begin_epoch(plan, epoch, 0, place=place, owner=Owner())
+        passing = begin_epoch(plan, Point(epoch, 0), place=place, owner=Owner())
         assert [row for batch, _ in passing for row in batch["rows"]] == list(range(SAMPLES))
         passing.close()
     place.close()
@@ -175,7 +176,7 @@ def test_the_links_of_a_place_serve_one_epoch_after_the_other():
 def test_a_step_of_ours_tells_its_rows_its_position_and_whether_it_is_the_last():
     plan = plan_of(mapped, "ours", batch_size=8)
     place = make_place(plan, "train")
-    passing = begin_epoch(plan, 0, 0, place=place, owner=Owner())
+    passing = begin_epoch(plan, Point(0, 0), place=place, owner=Owner())
     assert [(real, passing.position, passing.is_last()) for _, real in passing] == [
         (8, 8, False),
         (8, 16, False),

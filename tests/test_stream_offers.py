@@ -15,6 +15,7 @@ from stream.offers import BatchOffer, StepOffer, batch_offers, packed_offers
 from stream.options import BatchSpec
 from stream.order import Order
 from stream.packed import PackedSource
+from stream.point import Bookmark
 from stream.rows import open_rows
 from stream.schedule import Schedule, slots
 from stream.wire import unpack
@@ -30,6 +31,7 @@ class Step(NamedTuple):
     last: list[bool]
     position_after: int
     where: str
+    bookmark: Bookmark | None = None
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +163,7 @@ def same(found, expected) -> bool:
 
 def test_batches_are_offered_portion_by_portion():
     steps = [
-        Step([batch_of(0), batch_of(1)], 4, [False, True], 4, "a place"),
+        Step([batch_of(0), batch_of(1)], 4, [False, True], 4, "a place", Bookmark(4, b"x")),
         Step([batch_of(2), NO_ROWS], 2, [True, True], 6, "another place"),
         Step([None], 1, [True], 7, "a batch that is None"),
     ]

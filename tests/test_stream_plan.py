@@ -12,6 +12,7 @@ from stream.job import Job
 from stream.options import BatchSpec, StreamOptions
 from stream.packed import PackedSource
 from stream.plan import Plan
+from stream.point import Bookmark, Point
 from stream.sources import BatchSource, MapSource, SequenceSource
 from stream.state import UNKNOWN
 
@@ -276,17 +277,19 @@ def test_a_place_of_another_order_is_refused(made, spec, field):
 
 def test_ranks_that_differ_in_anything_that_makes_a_step_have_other_facts(made):
     plan = plan_of(made.url, job={})
-    facts = agreed(plan, 0, 0)
+    facts = agreed(plan, Point(0, 0))
     others = [
-        agreed(plan, 1, 0),
-        agreed(plan, 0, 4),
-        agreed(plan_of(made.url, job={}, batch_size=8), 0, 0),
-        agreed(plan_of(made.url, job={}, seed=1), 0, 0),
-        agreed(plan_of(made.url, job={}, options={"prefetch_steps": 3}), 0, 0),
-        agreed(plan.evened(even_batches=False), 0, 0),
+        agreed(plan, Point(1, 0)),
+        agreed(plan, Point(0, 4)),
+        agreed(plan_of(made.url, job={}, batch_size=8), Point(0, 0)),
+        agreed(plan_of(made.url, job={}, seed=1), Point(0, 0)),
+        agreed(plan_of(made.url, job={}, options={"prefetch_steps": 3}), Point(0, 0)),
+        agreed(plan.evened(even_batches=False), Point(0, 0)),
     ]
     assert [other == facts for other in others] == [False] * len(others)
-    assert agreed(plan_of(made.url, job={}), 0, 0) == facts
+    marks = [None, Bookmark(4, b"x"), Bookmark(4, b"y"), Bookmark(3, b"x")]
+    assert len({str(agreed(plan, Point(0, 4, mark))) for mark in marks}) == len(marks)
+    assert agreed(plan_of(made.url, job={}), Point(0, 0)) == facts
 
 
 @pytest.mark.parametrize(

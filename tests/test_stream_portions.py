@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from packed import SIZE, make_packed, number_of
 from ranks import left_behind
 from shards.dataset import DatasetReader
+from stream.bookmarks import Bookmarks
 from stream.collate import CollateOptions, Collator
 from stream.cuts import NO_ROWS, Cut
 from stream.errors import SourceError
@@ -54,7 +55,7 @@ def row_portions(source, cut, *, collate=list, pace=HERE, epoch=0, start=0):
 
 
 def sequence_steps(rows, cut, *, collate=list, pace=HERE, epoch=0, start=0):
-    return sequence_portions(sequence(rows), cut, collator(collate), pace, epoch=epoch, start=start)
+    return sequence_portions(sequence(rows), cut, collator(collate), pace, epoch=epoch, bookmarks=Bookmarks(start))
 
 
 MAKERS = {
@@ -321,7 +322,7 @@ def test_a_dataset_hears_of_each_epoch(workers):
 
 
 def made_batches(batches, cut, *, split=False, start=0):
-    return list(batch_portions(batches, cut, split=split, start=start))
+    return list(batch_portions(batches, cut, split=split, bookmarks=Bookmarks(start)))
 
 
 @settings(deadline=None, max_examples=150)

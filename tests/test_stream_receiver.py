@@ -82,7 +82,7 @@ def test_a_step_is_handed_out_only_after_its_commit(reader):
     with pytest.raises(WaitError):
         receiver.take()
     reader.say(Commit(0, 0))
-    assert receiver.take() == ((0, 1, 1000), 8, False, 8)
+    assert receiver.take() == ((0, 1, 1000), 8, False, 8, None)
 
 
 def test_after_the_last_step_comes_the_end_again_and_again(reader):

@@ -93,7 +93,7 @@ def main(config, _):
 
 
 def case_of(config, mode, source):
-    told = {"steps": [], "error": None, "length": None}
+    told, loader = {"steps": [], "error": None, "length": None}, None
     try:
         accelerator = accelerator_for(mode)
         loader = StreamLoader(
@@ -106,7 +106,10 @@ def case_of(config, mode, source):
             told["steps"][-1].extend(step_of(batch, accelerator) for batch in loader)
     except Exception as exc:  # noqa: BLE001 - any error is what is looked at
         told["error"] = f"{type(exc).__name__}: {exc}"
-    return {**told, "left": left_behind()}
+    told["left"] = left_behind()
+    if loader is not None:
+        loader.close()  # else a garbage collection in a later case does, in a thread of its own
+    return told
 
 
 def length_of(loader):
