@@ -3,6 +3,7 @@
 `launching.py` speaks the other side. A rank may tell how far it is, and ends with one answer or with what failed.
 """
 
+import faulthandler
 import os
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ Word = Told | Failed | Done
 def serve(plan_type: type[P], work: Callable[[P, Tell], msgspec.Struct]) -> int:
     """Read the plan, do the work, send its answer; what other code prints goes to standard error."""
     send = _sender()
+    faulthandler.enable()  # of a rank that native code ends, its last words are where it was
     try:
         plan = msgspec.json.decode(sys.stdin.buffer.read(), type=plan_type)
         answer = work(plan, lambda text: send(Told(text)))

@@ -26,6 +26,8 @@ A = TypeVar("A", bound=msgspec.Struct)
 _LOOK_EVERY_S = 0.25
 _SILENCE_S = 180.0
 _END_LIMIT_S = 30.0
+_FATAL, _TAIL, _MOST_WORDS = "Fatal Python error", "Extension modules", 1500
+"""How faulthandler begins and ends, and the most characters that are told of what it says."""
 _FOREIGN = ("ACCELERATE_", "TORCHELASTIC_")  # another launcher's settings must not change what is measured
 
 
@@ -65,7 +67,9 @@ class _Rank(NamedTuple):
     def last_words(self) -> str:
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), len(lines))
+        said = [line.strip() for line in lines[max(0, fatal - 1) :] if line.strip() and not line.startswith(_TAIL)]
+        return "; ".join(said)[:_MOST_WORDS] if said else "it said nothing"
 
 
 def run_ranks(

@@ -79,6 +79,12 @@ def test_a_rank_that_ends_without_an_answer_is_named_with_its_last_words(launch)
         launch("if rank: os.write(2, b'gone'), os._exit(7)")
 
 
+def test_of_a_rank_that_native_code_ended_it_is_told_where_it_was(launch):
+    words = r"rank 1: ended with status -6: gone; Fatal Python error: Aborted;.*File .* in work; "
+    with pytest.raises(FailedRankError, match=words):
+        launch("if rank: os.write(2, b'gone\\n'), os.abort()")
+
+
 def test_ranks_that_say_nothing_are_given_up_and_ended(launch, tmp_path):
     with pytest.raises(FailedRankError, match=r"said anything for 0\.5 s"):
         launch(f"open({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w'); time.sleep(60)", limits=Limits(silence_s=0.5))

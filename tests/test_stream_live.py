@@ -1,10 +1,12 @@
 """Iterations that a script still holds at its end are closed before the interpreter takes itself apart."""
 
 import gc
+import threading
 import weakref
+import zlib
 
 from pictures import in_a_new_process
-from stream.live import keep_track
+from stream.live import keep_track, others_sleep
 
 
 def numbers():
@@ -58,3 +60,46 @@ def test_an_iteration_that_another_thread_is_in_does_not_spoil_the_exit():
         print("end of script")
     """)
     assert said == "end of script\n"
+
+
+def test_a_thread_that_works_in_native_code_is_seen_until_it_has_ended():
+    data, begun, stop = bytes(1 << 22), threading.Event(), threading.Event()
+
+    def work():
+        while not stop.is_set():
+            begun.set()
+            zlib.compress(data)  # without the interpreter's lock
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    begun.wait()
+    seen = {others_sleep() for _ in range(200)}
+    stop.set()
+    worker.join()
+    assert False in seen
+    assert soon(others_sleep)
+
+
+def soon(condition):
+    """Tell whether a condition comes true: threads of other tests' libraries may still be on their way to sleep."""
+    return any(condition() or threading.Event().wait(0.01) for _ in range(2000))
+
+
+def test_a_process_that_is_a_rank_waits_for_threads_that_work_before_it_ends():
+    said = in_a_new_process("""
+        import threading, zlib
+        from stream.live import expect_collectives
+
+        begun = threading.Event()
+
+        def work():
+            begun.set()
+            zlib.compress(bytes(1 << 25), 9)
+            print("done")
+
+        expect_collectives(2)
+        threading.Thread(target=work, daemon=True).start()
+        begun.wait()
+        print("end of script")
+    """)
+    assert said == "end of script\ndone\n"
