@@ -263,6 +263,9 @@ def refuse_missing(keys: set[str]) -> None:
 
 
 def _checked(flags: object, rows: int) -> Flags:
+    if isinstance(flags, np.ma.MaskedArray):
+        problem = "must say of each sample whether it is a row, and some are masked; end it with .filled(False)"
+        raise OptionError("keep", "a masked array", problem)
     if isinstance(flags, np.ndarray) and flags.dtype == np.bool_ and flags.shape == (rows,):
         return flags
     got = f"{flags.dtype} {list(flags.shape)}" if isinstance(flags, np.ndarray) else type(flags).__name__

@@ -155,7 +155,7 @@ def packed_offers(
     """
     for step, found in enumerate(_slots_of_steps(order, schedule, first_step), start=first_step):
         rest = iter(found)
-        parts = [list(islice(rest, len(schedule.portion(step, portion)))) for portion in range(portions)]
+        parts = [list(islice(rest, len(positions))) for positions in schedule.portions(step)]
         plans = [plan_rows(source, part, epoch=epoch) if part else None for part in parts]
         real_rows = schedule.real_rows(step)
         yield StepOffer(

@@ -28,6 +28,7 @@ from stream.order_report import SAMPLED, Dealing, Sighting, find_keys, labels_of
 
 _WINDOWS = (1, 2, 4, 8, 16)
 """The window_shards that are compared unless others are asked for."""
+_MOST_RANKS, _MOST_ROWS = 1 << 20, 10_000_000
 _NOT_WITH_QUALITY = ("ranks", "batch_size", "split_batches", "drop_last", "uneven_batches", "rows", "shuffle")
 
 
@@ -64,6 +65,9 @@ def answer_step(asked: Asked, step: int) -> Iterator[str]:
         begin = f" behind the state's position {asked.start}" if options.state else ""
         told = f"epoch {asked.chosen.epoch} has {dealing.rest.steps} steps of {dealing.global_batch} rows{begin}"
         raise CommandError(f"--step {step}: {told}; give one of them, counted from 0")
+    told_rows = min(dealing.global_batch, max(len(order), dealing.ranks))
+    if told_rows > _MOST_ROWS:
+        raise CommandError(f"a step of {told_rows} rows is too long to be told; at most {_MOST_ROWS} rows are")
     portions = dealing.portions(step)
     rows = order.rows_at(np.concatenate([portion.positions for portion in portions]))
     if options.rows:
@@ -160,7 +164,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
     add("--row", type=_whole, action="append", default=[], help="as --key for a global row number; reads no index")
     add("--quality", action="store_true", help="measure how well each shuffle mixes, as a Markdown table")
     add("--rows", action="store_true", help="with --step: print global row numbers; reads no index")
-    add("--ranks", type=_positive, help="number of ranks")
+    add("--ranks", type=_ranks, help="number of ranks")
     add("--batch-size", type=_positive, help="rows of a step for one rank; with --split-batches for all ranks")
     add("--split-batches", action="store_true", help="--batch-size counts a whole step")
     add("--drop-last", action="store_true", help="the rows that do not fill a step are left out")
@@ -203,6 +207,12 @@ def _whole(text: str) -> int:
 def _positive(text: str) -> int:
     if _whole(text) == 0:
         raise argparse.ArgumentTypeError("0 is too few; give 1 or more")
+    return int(text)
+
+
+def _ranks(text: str) -> int:
+    if _positive(text) > _MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"{text} is too many; give {_MOST_RANKS} or fewer")
     return int(text)
 
 

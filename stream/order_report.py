@@ -73,7 +73,7 @@ class Dealing:
         Raises:
             IndexError: there is no such step.
         """
-        return _portions(self.rest, step, self.ranks)
+        return _portions(self.rest, step)
 
     def sightings(self, position: int) -> list[Sighting]:
         """Return every time that the row at a position is dealt out, in time's order; none where `drop_last` drops it.
@@ -88,14 +88,14 @@ class Dealing:
         found: list[Sighting] = []
         if position < self.start:  # it was delivered, so no tail was dropped with it
             before = self._schedule(start=0, drop_last=False)
-            own = _sightings(before, position // self.global_batch, position, ranks=self.ranks, seen=True)
+            own = _sightings(before, position // self.global_batch, position, seen=True)
             found += [sighting for sighting in own if not sighting.padding]
         steps = {(position - self.start) // self.global_batch} if position >= self.start else set[int]()
         if position < self.ranks:  # padding is less than a row for each rank, from position 0 on
             steps.add(self.rest.steps - 1)
         for step in sorted(steps):
             if 0 <= step < self.rest.steps:
-                found += _sightings(self.rest, step, position, ranks=self.ranks, seen=False)
+                found += _sightings(self.rest, step, position, seen=False)
         return found
 
     def _schedule(self, *, start: int, drop_last: bool) -> Schedule:
@@ -109,19 +109,18 @@ class Dealing:
         )
 
 
-def _portions(schedule: Schedule, step: int, ranks: int) -> list[Portion]:
+def _portions(schedule: Schedule, step: int) -> list[Portion]:
     left, found = schedule.real_rows(step), list[Portion]()
-    for rank in range(ranks):
-        positions = schedule.portion(step, rank)
+    for positions in schedule.portions(step):
         found.append(Portion(positions, min(left, len(positions))))
         left -= found[-1].real
     return found
 
 
-def _sightings(schedule: Schedule, step: int, position: int, *, ranks: int, seen: bool) -> list[Sighting]:
+def _sightings(schedule: Schedule, step: int, position: int, *, seen: bool) -> list[Sighting]:
     return [
         Sighting(step, rank, place >= portion.real, seen)
-        for rank, portion in enumerate(_portions(schedule, step, ranks))
+        for rank, portion in enumerate(_portions(schedule, step))
         for place in np.flatnonzero(portion.positions == position).tolist()
     ]
 

@@ -226,8 +226,7 @@ def _row_steps(rows: EpochRows) -> Iterator[CutStep[Slot]]:
     """Yield what stands at each step."""
     schedule = rows.schedule
     for step in range(schedule.steps):
-        numbers = [schedule.portion(step, portion) for portion in range(rows.portions)]
-        portions = [slots(rows.order, positions) for positions in numbers]
+        portions = [slots(rows.order, positions) for positions in schedule.portions(step)]
         last = [step + 1 >= schedule.steps_of(portion) for portion in range(rows.portions)]
         real = schedule.real_rows(step)
         position = int(schedule.positions(step)[0]) + real

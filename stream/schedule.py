@@ -13,6 +13,7 @@ and padding is still made of the positions 0, 1, 2, ..., so that its last step i
 where ``start`` is a whole number of steps.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +119,17 @@ class Schedule:
         share, more = divmod(len(positions), self._ranks)
         start = rank * share + min(rank, more)
         return positions[start : start + share + (rank < more)]
+
+    def portions(self, step: int) -> list[Integers]:
+        """The positions that each rank gets at a step, by rank: `portion` of all, as views of one array.
+
+        Raises:
+            IndexError: There is no such step.
+        """
+        positions = self.positions(step)
+        share, more = divmod(len(positions), self._ranks)
+        bounds = [rank * share + min(rank, more) for rank in range(self._ranks + 1)]
+        return [positions[start:end] for start, end in pairwise(bounds)]
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self._ranks:

@@ -156,6 +156,16 @@ def test_a_predicate_that_gives_no_flags_is_refused(made, flags, got):
         subset(made, keep=flags).shard_rows  # noqa: B018 - read at the first use
 
 
+def test_flags_of_which_some_are_masked_are_refused(made):
+    def keep(rows):
+        return np.ma.masked_less(rows.width, 3) > 0
+
+    with pytest.raises(OptionError, match=r"keep='a masked array': .*\.filled\(False\)"):
+        subset(made, keep=keep).shard_rows  # noqa: B018 - read at the first use
+    flags = [keep(IndexRows(DatasetReader(made.url).lone_index(0))).filled(False)]
+    assert len(subset(made, keep=lambda rows: keep(rows).filled(False))) >= flags[0].sum()
+
+
 def test_the_digest_tells_choices_apart_and_not_the_ways_to_make_them(made):
     by_flags, by_keys = subset(made, keep=is_wide), subset(made, keep=[key_of(number) for number in WIDE])
     assert by_flags.digest == by_keys.digest

@@ -140,11 +140,12 @@ def test_a_limit_is_that_of_the_loader(made, ask):
     assert ask(made.url, "--step", 1, "--ranks", 1, *SPLIT, "--limit", 17)[1] == [f"rank 0: {' '.join(keys[12:])}"]
 
 
-def test_row_numbers_need_no_index_and_no_shard(tmp_path, ask):
+def listed(folder, *, shards, rows):
+    """A folder with the manifest of a dataset that nobody packed."""
     infos = [
         ShardInfo(
             url=f"big-{number:06d}.tar",
-            nsamples=1000,
+            nsamples=rows,
             filesize=10**8,
             captions=5000,
             xxh3_128="0" * 32,
@@ -152,9 +153,14 @@ def test_row_numbers_need_no_index_and_no_shard(tmp_path, ask):
             index_filesize=10**5,
             index_xxh3_128="0" * 32,
         )
-        for number in range(1000)
+        for number in range(shards)
     ]
-    (tmp_path / "manifest.json").write_bytes(Manifest("big", infos).to_bytes())
+    (folder / "manifest.json").write_bytes(Manifest("big", infos).to_bytes())
+    return folder
+
+
+def test_row_numbers_need_no_index_and_no_shard(tmp_path, ask):
+    listed(tmp_path, shards=1000, rows=1000)
     rows = Order([1000] * 1000, shuffle="window", seed=0, epoch=0, window_shards=4).rows(600_000, 600_004).tolist()
     status, lines, told = ask(tmp_path, "--step", 150_000, "--ranks", 2, "--batch-size", 2, "--rows")
     assert (status, lines) == (0, [f"rank 0: #{rows[0]} #{rows[1]}", f"rank 1: #{rows[2]} #{rows[3]}"])
@@ -400,6 +406,27 @@ def test_wrong_usage_exits_with_2(made):
     done = run("order", made.url, "--step", 0, "--ranks", 5, *SPLIT)
     problem = "a step of 12 rows cannot be split over 5 ranks; use a multiple of 5, e.g. 10 or 15"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"order: --batch-size 12: {problem}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--ranks", 10**12, "--batch-size", 1, "--step", 0], "is too many; give 1048576 or fewer"),
+        (["--ranks", 2**16, "--batch-size", 1, "--row", 0], ""),
+        (["--ranks", 1, "--batch-size", 10**12, "--step", 0], ""),
+    ],
+)
+def test_numbers_that_no_job_has_are_refused_before_memory_is_asked_for(made, ask, arguments, problem):
+    status, lines, said = ask(made.url, *arguments)
+    assert (status, bool(lines)) == ((2, False) if problem else (0, True))
+    assert problem in said
+
+
+def test_a_step_that_is_too_long_to_be_told_is_refused(tmp_path, ask):
+    asked = (listed(tmp_path, shards=1, rows=10**9), "--ranks", 1, "--batch-size", 10**8, "--step", 0, "--rows")
+    status, lines, said = ask(*asked)
+    assert (status, lines) == (1, [])
+    assert "a step of 100000000 rows is too long to be told; at most 10000000 rows are" in said
 
 
 def test_what_has_no_answer_exits_with_1(made, tmp_path):

@@ -34,7 +34,9 @@ def make(rows, *, global_batch=12, ranks=1, drop_last=False, even_batches=True, 
 
 
 def portions(schedule, ranks):
-    return [[schedule.portion(step, rank).tolist() for rank in range(ranks)] for step in range(schedule.steps)]
+    steps = [[schedule.portion(step, rank).tolist() for rank in range(ranks)] for step in range(schedule.steps)]
+    assert [[one.tolist() for one in schedule.portions(step)] for step in range(schedule.steps)] == steps
+    return steps
 
 
 @given(ROWS, st.integers(1, 5), RANKS, st.booleans())
@@ -245,3 +247,9 @@ def test_slots_join_each_position_with_its_row():
         Slot(0, order.row(0)),
         Slot(6, order.row(6)),
     ]
+
+
+def test_all_portions_of_a_step_are_views_of_one_array():
+    whole = make(10**6, ranks=1000, global_batch=1000).portions(3)
+    assert len(whole) == 1000
+    assert all(portion.base is whole[0].base for portion in whole)
