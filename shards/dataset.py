@@ -11,6 +11,7 @@ from shards.index import ShardIndex
 from shards.manifest import FILE_NAME, Manifest, ShardInfo
 from shards.planned import DatasetPlan, PlanStart, assign
 from shards.ranges import Merged
+from shards.retry import Patience
 from shards.rows import PlacedSample, ShardReader
 from shards.sample import Sample
 from shards.store import Store, open_store
@@ -21,7 +22,7 @@ _NO_DATASET = (
 )
 
 
-_BEGINNING = PlanStart()
+_BEGINNING, _PATIENCE = PlanStart(), Patience()
 
 
 class DatasetReader:
@@ -36,9 +37,16 @@ class DatasetReader:
         ManifestError, IndexFormatError, MismatchError: at first use: the files cannot be trusted.
     """
 
-    def __init__(self, url: str, *, storage_options: Mapping[str, object] | None = None, verify: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        verify: bool = True,
+        patience: Patience = _PATIENCE,
+    ) -> None:
         folder, self._file = _split(url)
-        self._store: Store = open_store(folder, storage_options=storage_options)
+        self._store: Store = open_store(folder, storage_options=storage_options, patience=patience)
         self._verify = verify
         self._manifest: Manifest | None = None
         self._readers: dict[int, ShardReader] = {}

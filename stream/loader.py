@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shards.dataset import DatasetReader
+from shards.retry import Patience
 from stream.call import check_call
 from stream.collate import Collate, Hooks, Transform
 from stream.describe import describe
@@ -124,7 +125,8 @@ class StreamLoader(LoaderFacts):
         self._begin_life()
 
     def _opened(self, source: Any, storage_options: Mapping[str, object] | None) -> Any:  # noqa: ANN401 - see __init__
-        reader = partial(DatasetReader, storage_options=storage_options, verify=self.options.verify)
+        patience, verify = Patience(self.options.retry_s), self.options.verify
+        reader = partial(DatasetReader, storage_options=storage_options, verify=verify, patience=patience)
         return open_any(source, spec=self.spec, read=reader, blames=self.options.on_error == "substitute")
 
     def _begin_life(self) -> None:
@@ -272,8 +274,7 @@ class StreamLoader(LoaderFacts):
                 except StopIteration:
                     ended = True
                     break
-                # Not earlier: where that fails, all ranks have to hear
-                schedule = schedule or plan.schedule_from(start.position)
+                schedule = schedule or plan.schedule_from(start.position)  # where that fails, all ranks have to hear
                 real_rows = schedule.real_rows(steps) if told is None and schedule is not None else told or 0
                 steps += 1
                 ended = passing.is_last() or (schedule is not None and steps == schedule.steps)

@@ -115,6 +115,8 @@ class StreamOptions:
             next good row of the order in its place, from then on in every epoch. Packed shards only.
         bad_rows_limit: How many rows may be bad before "substitute" raises after all: a count, or a fraction of the
             rows as a float. 0.01 (default): more is no accident.
+        retry_s: Seconds for which a failed read of a remote store is tried again where that may help (no answer, a
+            broken one, a server that is overloaded or restarts) before it is an error. 60 (default); 0: never.
         verify: Whether checksums of what is read are compared. On by default: it costs little, and a flipped bit is
             found where it happened.
 
@@ -141,6 +143,7 @@ class StreamOptions:
     same_host: bool = True
     on_error: OnError = "raise"
     bad_rows_limit: int | float = 0.01
+    retry_s: float = 60.0
     verify: bool = True
 
     def __post_init__(self) -> None:
@@ -244,5 +247,6 @@ _CHECKS = {
     "same_host": _BOOL,
     "on_error": _one_of(OnError),
     "bad_rows_limit": _Check(_is_limit, "a count of 1 or more, or a fraction above 0.0 and up to 1.0"),
+    "retry_s": _Check(lambda value: _is_seconds(value) or _is_int(value, 0, 1), "a number of seconds, 0 or more"),
     "verify": _BOOL,
 }

@@ -51,6 +51,7 @@ def test_the_defaults():
         "same_host": True,
         "on_error": "raise",
         "bad_rows_limit": 0.01,
+        "retry_s": 60.0,
         "verify": True,
     }
 
@@ -112,6 +113,7 @@ GOOD = [
     ("same_host", False),
     *[("on_error", value) for value in ("raise", "substitute")],
     *[("bad_rows_limit", value) for value in (1, 10, 0.001, 1.0)],
+    *[("retry_s", value) for value in (0, 1, 7.5)],
     ("verify", False),
 ]
 
@@ -133,6 +135,7 @@ BAD = [
     *[("seed", value) for value in (-1, 2**63, None, 0.0, False)],
     *[("on_error", value) for value in ("skip", None, True)],
     *[("bad_rows_limit", value) for value in (0, -1, 0.0, 1.5, True, None, "1")],
+    *[("retry_s", value) for value in (-1, float("inf"), float("nan"), None, "1", False)],
     *[("keep", value) for value in (1, "key", b"key", True, [1], [["a"]])],
     *[("limit", value) for value in (0, 1.0, True, "1")],
     *[("parts", value) for value in ("txt", (), ["txt"], (1,))],

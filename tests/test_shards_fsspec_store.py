@@ -10,8 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from shards.errors import StoreError
+from shards.fsspec_store import FsspecStore
 from shards.local import LocalStore
-from shards.store import FsspecStore, Store, open_store
+from shards.store import Store, open_store
 from stores_made import UploadsFileSystem, exit_code
 
 
