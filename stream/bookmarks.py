@@ -1,13 +1,15 @@
 """What a source that is read one item after another says of itself, where it has a `state_dict`: no need to count then.
 
 The convention is that of torchdata and of Hugging Face's datasets: `state_dict()` between two items means "behind the
-first of them", and `load_state_dict` holds for the iterator that is made next. Some keep what they were told also for
-later ones, so a source that was sent somewhere is sent back to where it was at first before it begins at its beginning.
+first of them", and `load_state_dict` holds for the iterator that is made next. Some keep what they were told for later
+ones too, so the user's own object is never told anything: a pass that begins elsewhere reads a copy.
 """
 
 import logging
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -21,6 +23,8 @@ _MOST_BYTES = 1 << 20
 """Of a state: it travels to every rank with every step."""
 _TORCHDATAS = ("dataset_state", "dataset_iter_state")
 """Where torchdata keeps the state of a dataset and of its iterator; None where they have none."""
+
+_COUNTS = "resuming counts, and reads the source again from its beginning"
 
 _log = logging.getLogger("stream")
 T = TypeVar("T")
@@ -41,40 +45,19 @@ def says_something(state: object) -> bool:
     return any(value is not None if name in _TORCHDATAS else says_something(value) for name, value in state.items())
 
 
-class Beginning:
-    """Where a source was before its first pass. One for each source of a process."""
-
-    def __init__(self) -> None:
-        self._state: bytes | None = None
-        self._is_known = self._was_sent = False
-
-    def note(self, source: Any) -> None:  # noqa: ANN401 - duck-typed
-        """Ask the source before its first pass where it is; one that cannot tell yet cannot be sent back."""
-        holder, known = _holder(source), self._is_known
-        self._is_known = True
-        if known or holder is None:
-            return
-        try:
-            self._state = to_bytes(holder.state_dict())
-        except Exception as exc:  # noqa: BLE001 - what it raises later, between two items, is raised
-            _log.info("%s.state_dict() says nothing before the first item: %r", type(holder).__name__, exc)
-
-    def leave(self) -> None:
-        """Note that the source is sent elsewhere."""
-        self._was_sent = True
-
-    def return_to(self, source: Any) -> None:  # noqa: ANN401 - duck-typed
-        """Send the source back, if it ever was sent elsewhere."""
-        holder = _holder(source)
-        if self._was_sent and holder is not None and self._state is not None:
-            holder.load_state_dict(from_bytes(self._state))
-
-
-def _holder(source: Any) -> Any:  # noqa: ANN401 - duck-typed
-    """Return what keeps, in this process, what it was told: a loader forgets it, its dataset need not."""
-    if isinstance(source, DataLoader):
-        return source.dataset if source.num_workers == 0 and has_state(source.dataset) else None
-    return source
+def copy_of(source: Any) -> Any:  # noqa: ANN401 - duck-typed
+    """Return a deep copy of a source, to be sent elsewhere; None, and a warning, where it cannot be copied."""
+    try:
+        return deepcopy(source)
+    except Exception as exc:  # noqa: BLE001 - counting goes on without it
+        _log.warning(
+            "%s cannot be copied, so it is not told where to go on (%s: %s): %s",
+            type(source).__name__,
+            type(exc).__name__,
+            exc,
+            _COUNTS,
+        )
+        return None
 
 
 class Bookmarks:
@@ -84,14 +67,21 @@ class Bookmarks:
         start: How many items of the epoch were delivered before.
         every: Items between two bookmarks; 0: the source has none, or they are not wanted.
         begin: What the source said of itself at `start` or before; None: it is read from its beginning.
-        beginning: The source's.
+        reading: What is sent there, a copy of the source: some keep what they were told also for later passes, and a
+            source may be read by several loaders.
     """
 
     def __init__(
-        self, start: int = 0, *, every: int = 0, begin: Bookmark | None = None, beginning: Beginning | None = None
+        self,
+        start: int = 0,
+        *,
+        every: int = 0,
+        begin: Bookmark | None = None,
+        reading: Any = None,  # noqa: ANN401 - duck-typed
     ) -> None:
-        self._start, self._every, self._beginning = start, every, beginning or Beginning()
-        self._begin = begin if every else None
+        self._start, self._every = start, every
+        self._begin, self._reading = None if reading is None else begin, reading
+        self._is_shared = False
         self._kept: deque[Bookmark] = deque([] if self._begin is None else [self._begin])
 
     @property
@@ -104,24 +94,32 @@ class Bookmarks:
         """Items to be read that were delivered before."""
         return self._start - self.base
 
-    def prepare(self, source: Any) -> None:  # noqa: ANN401 - duck-typed
-        """Be called before the source hears of its epoch."""
-        if not self._every:
-            return
-        self._beginning.note(source)
-        if self._begin is None:
-            self._beginning.return_to(source)
-        else:
-            self._beginning.leave()
+    @contextmanager
+    def open(self, source: Any) -> Iterator[Any]:  # noqa: ANN401 - duck-typed
+        """Give what is to be read, for as long as the pass lasts; `send` sends it to where the pass begins."""
+        reading = source if self._reading is None else self._reading
+        is_here = isinstance(reading, DataLoader) and reading.num_workers == 0
+        iterated = id(reading.dataset if is_here else reading)
+        live = _live.setdefault(iterated, [])
+        live.append(self)
+        if self._every and len(live) > 1:
+            for one in live:
+                one.share(reading)
+        try:
+            yield reading
+        finally:
+            live.remove(self)
+            if not live and _live.get(iterated) is live:
+                del _live[iterated]
 
-    def open(self, reading: Any) -> None:  # noqa: ANN401 - duck-typed
-        """Send what is read to where the pass begins; be called before it is iterated."""
+    def send(self, reading: Any) -> None:  # noqa: ANN401 - duck-typed
+        """Send what is read to where the pass begins; be called right before it is iterated."""
         if self._begin is not None:
             reading.load_state_dict(from_bytes(self._begin.state))
 
     def passed(self, reading: Any, items: int) -> None:  # noqa: ANN401 - duck-typed
         """Note that so many items were read in this pass."""
-        if not self._every or items % self._every:
+        if not self._every or self._is_shared or items % self._every:
             return
         state = reading.state_dict()
         is_iterated = isinstance(reading, DataLoader) and isinstance(reading.dataset, IterableDataset)
@@ -140,14 +138,27 @@ class Bookmarks:
 
     def at(self, position: int) -> Bookmark | None:
         """Return the last bookmark up to a position, and forget those before it."""
+        if self._is_shared:
+            return None
         while len(self._kept) > 1 and self._kept[1].position <= position:
             self._kept.popleft()
         return self._kept[0] if self._kept and self._kept[0].position <= position else None
 
+    def share(self, reading: Any) -> None:  # noqa: ANN401 - duck-typed
+        """Do without bookmarks from now on: two iterators of one object may both change what it says of itself."""
+        if self._every and not self._is_shared:
+            name = type(reading).__name__
+            _log.warning("two passes go on over one %s: what it says of itself is not saved; %s", name, _COUNTS)
+        self._is_shared = True
+
     def _do_without(self, problem: str) -> None:
         self._every = 0
         self._kept.clear()
-        _log.warning("%s: it is not saved, so resuming counts and reads the source again from its beginning", problem)
+        _log.warning("%s: it is not saved; %s", problem, _COUNTS)
+
+
+_live: dict[int, list[Bookmarks]] = {}
+"""The passes that go on over each object, by its id."""
 
 
 def bookmarked(steps: Iterator[CutStep[T]], bookmarks: Bookmarks) -> Iterator[CutStep[T]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stream.bookmarks import Bookmarks
+from stream.bookmarks import Bookmarks, copy_of
 from stream.collate import Hooks
 from stream.cuts import Cut
 from stream.errors import BadRowError
@@ -204,7 +204,8 @@ def _bookmarks(plan: Plan, start: Point) -> Bookmarks:
     source = plan.source
     if not isinstance(source, SequenceSource | BatchSource) or not plan.has_bookmarks:
         return Bookmarks(start.position)
-    return Bookmarks(start.position, every=plan.step_size, begin=start.bookmark, beginning=source.beginning)
+    reading = None if start.bookmark is None else copy_of(source.iterable)
+    return Bookmarks(start.position, every=plan.step_size, begin=start.bookmark, reading=reading)
 
 
 def _alone(data: bytes) -> bytes:

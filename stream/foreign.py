@@ -15,17 +15,17 @@ def one_pass(iterable: Iterable[Any], *, epoch: int, bookmarks: Bookmarks | None
     `bookmarks` say where it begins, and get to know what the source says of itself.
     """
     noted = bookmarks or Bookmarks()
-    noted.prepare(iterable)
-    tell_epoch(iterable, epoch)
-    reading = as_seen_by_one_process(iterable)
-    noted.open(reading)
-    iterator = iter(reading)
-    try:
-        for number, item in enumerate(iterator, start=1):
-            noted.passed(reading, number)
-            yield item
-    finally:
-        end(iterator)
+    with noted.open(iterable) as source:
+        tell_epoch(source, epoch)
+        reading = as_seen_by_one_process(source)
+        noted.send(reading)
+        iterator = iter(reading)
+        try:
+            for number, item in enumerate(iterator, start=1):
+                noted.passed(reading, number)
+                yield item
+        finally:
+            end(iterator)
 
 
 def end(iterator: Any) -> None:  # noqa: ANN401 - any iterator

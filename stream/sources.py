@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shards.dataset import DatasetReader
 from shards.sample import Sample
-from stream.bookmarks import Beginning, Bookmarks
+from stream.bookmarks import Bookmarks
 from stream.captions import pick, suffixes_for
 from stream.collate import Item
 from stream.draws import row_seed
@@ -89,7 +89,6 @@ class SequenceSource:
 
     def __init__(self, iterable: Iterable[Any], *, spec: BatchSpec) -> None:
         self.iterable, self._captions, self._seed = iterable, spec.captions, spec.seed
-        self.beginning = Beginning()
 
     def rows(self, *, epoch: int, bookmarks: Bookmarks | None = None) -> Iterator[Any]:
         """Yield the rows of one pass: `Item`s where a row holds an encoded image, else what the source gave.
@@ -121,7 +120,7 @@ class BatchSource:
     """Any iterable of finished batches: a pipeline that ends in `.batched()`, a DataLoader, an own batch maker."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
-        self.iterable, self.beginning = iterable, Beginning()
+        self.iterable = iterable
 
     def batches(self, *, epoch: int, bookmarks: Bookmarks | None = None) -> Iterator[Any]:
         """Yield the batches of one pass, in a worker process those of its part, as the source made them.

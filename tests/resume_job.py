@@ -97,10 +97,10 @@ def failing_keep(url, mode, rank):
 
 def telling(rows, state=None):
     """This rank's keys of an epoch of a source that says where it is, the states, and what was read on this rank."""
-    from test_stream_bookmarks import Telling
+    from test_stream_bookmarks import Noting
 
     accelerator = accelerator_for("dispatch")
-    source = Telling(rows)
+    source = Noting(rows)
     loader = StreamLoader(source, accelerator=accelerator, batch_size=12)
     accelerator.prepare(loader)
     if state is not None:

@@ -4,6 +4,7 @@ import json
 import logging
 import pickle
 import re
+import threading
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from accelerate import Accelerator, DataLoaderConfiguration
 from torch.utils.data import DataLoader, IterableDataset
 
 from laws import check_resume
-from stream.bookmarks import Beginning, Bookmarks, has_state, says_something
+from stream.bookmarks import Bookmarks, copy_of, has_state, says_something
 from stream.errors import OptionError
 from stream.foreign import one_pass
 from stream.loader import StreamLoader
@@ -71,6 +72,15 @@ class Whatever(Lasting):
 
     def __init__(self, rows=ROWS):
         super().__init__(rows, whatever_epoch=True)
+
+
+class Noting(Telling):
+    """Notes what is read of it and of its copies in one list."""
+
+    def __deepcopy__(self, memo):
+        other = type(self)(self.rows)
+        other.read = self.read
+        return other
 
 
 class Batches(Telling):
@@ -133,7 +143,7 @@ def test_nothing_that_was_consumed_is_read_again(path):
         if len(seen) == 16:
             break
     loader.close()
-    source = Telling()
+    source = Noting()
     other = loader_of(source, path, batch_size=4)
     other.load_state_dict(json.loads(json.dumps(state)))
     rest = [key for batch in other for key in batch["key"]]
@@ -238,6 +248,123 @@ def test_ranks_go_on_behind_what_the_source_said(pools, ranks):
         assert [one["read"] for one in found[1:]] == [[]] * (after - 1)
 
 
+# --- one source, several passes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("look", [lambda source: next(iter(source)), list], ids=["peeked", "read whole"])
+def test_what_was_done_with_a_source_before_changes_nothing(kind, look):
+    def looked_at():
+        source = kind()
+        look(source)
+        return source
+
+    loader = loader_of(looked_at(), "alone")
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.close()
+    other = loader_of(looked_at(), "alone")
+    other.load_state_dict(state)
+    assert [sum(len(batch["key"]) for batch in other) for _ in range(3)] == [ROWS - 6, ROWS, ROWS]
+    other.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", ["alone", "ours"])
+def test_a_loader_that_was_resumed_leaves_the_source_to_others_as_it_was(kind, path):
+    source = kind()
+    train, evaluation = loader_of(source, path), loader_of(source, path)
+    next(iter(train))
+    train.load_state_dict(train.state_dict())
+    for count in (ROWS - 6, ROWS, ROWS):
+        assert sum(len(batch["key"]) for batch in train) == count
+        assert sum(len(batch["key"]) for batch in evaluation) == ROWS
+    for loader in (train, evaluation):
+        loader.close()
+
+
+def test_while_two_passes_go_on_over_one_source_it_is_counted(caplog):
+    source = Telling(400)
+    train, evaluation = loader_of(source, batch_size=4), loader_of(source, batch_size=4)
+    iteration = iter(train)
+    next(iteration)
+    assert "bookmark" in train.state_dict()
+    with caplog.at_level(logging.WARNING, "stream"):
+        other = iter(evaluation)
+        next(other)
+        next(iteration)
+    assert "two passes go on over one Telling" in caplog.text
+    other.close()
+    for _ in range(50):
+        next(iteration)  # what was read ahead before is behind
+    assert "bookmark" not in train.state_dict()
+    for loader in (train, evaluation):
+        loader.close()
+    iteration = iter(train)
+    next(iteration)
+    assert "bookmark" in train.state_dict()  # a pass by itself again
+    train.close()
+
+
+def test_a_source_that_cannot_be_copied_is_counted_with_a_warning(caplog):
+    class Held(Telling):
+        def __init__(self):
+            super().__init__()
+            self.lock = threading.Lock()
+
+    loader = loader_of(Held())
+    next(iter(loader))
+    state = loader.state_dict()
+    source = Held()
+    other = loader_of(source)
+    with caplog.at_level(logging.WARNING, "stream"):
+        other.load_state_dict(state)
+        assert next(iter(other))["key"][0] == "6"
+    assert source.read[0] == 0
+    assert "Held cannot be copied" in caplog.text
+    for one in (loader, other):
+        one.close()
+    assert copy_of(threading.Lock()) is None
+
+
+@pytest.mark.parametrize("first", [None, {}])
+def test_a_source_that_says_nothing_before_its_first_item_resumes_too(first):
+    class Late(Telling):
+        said = first
+
+        def __iter__(self):
+            for row in super().__iter__():
+                self.said = {"at": self.at, "epoch": self.epoch}
+                yield row
+
+        def state_dict(self):
+            return self.said
+
+    check_resume(lambda: loader_of(Late(), "alone"), keys_of, epochs=2)
+
+
+def test_a_dataset_of_hugging_face_resumes_at_every_step():
+    datasets = pytest.importorskip("datasets")
+
+    def rows(shards):
+        for shard in shards:
+            yield from ({"key": f"{shard}.{number}"} for number in range(5))
+
+    def made():
+        return datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": [0, 1, 2, 3]})
+
+    whole = loader_of(made(), batch_size=4)
+    walked = [[(keys_of(batch), whole.state_dict()) for batch in whole] for _ in range(2)]
+    whole.close()
+    for number, (_, state) in enumerate(walked[0][:-1]):
+        assert state["bookmark"]["position"] == state["position"]
+        other = loader_of(made(), batch_size=4)
+        other.load_state_dict(state)
+        assert [keys_of(batch) for batch in other] == [keys for keys, _ in walked[0][number + 1 :]]
+        assert [keys_of(batch) for batch in other] == [keys for keys, _ in walked[1]]
+        other.close()
+
+
 # --- torchdata's loaders ---------------------------------------------------------------------------------------
 
 
@@ -278,6 +405,9 @@ def test_a_torchdata_loader_over_rows_by_number_goes_on_without_reading_them_aga
         def __getitem__(self, number):
             self.read.append(number)
             return {"key": number}
+
+        def __deepcopy__(self, memo):
+            return self
 
     def made(rows):
         return loader_of(stateful(rows, shuffle=True, generator=torch.Generator().manual_seed(5)), batch_size=None)
@@ -379,7 +509,7 @@ def test_a_source_that_was_never_sent_elsewhere_is_told_nothing():
         def load_state_dict(self, state):
             raise AssertionError(state)
 
-    assert len(list(one_pass(Deaf(), epoch=0, bookmarks=Bookmarks(every=4, beginning=Beginning())))) == ROWS
+    assert len(list(one_pass(Deaf(), epoch=0, bookmarks=Bookmarks(every=4)))) == ROWS
 
 
 def test_a_loader_that_iterates_another_dataset_is_no_source_with_a_state():
