@@ -106,17 +106,17 @@ class SplitStep(NamedTuple, Generic[T]):
     last: list[bool]
 
 
-def split_items(items: Iterator[T], cut: Cut, size_of: Callable[[T], int]) -> Iterator[SplitStep[T]]:
+def split_items(items: Iterator[T], cut: Cut, size_of: Callable[[T], int], *, first: int = 0) -> Iterator[SplitStep[T]]:
     """Split items that are whole steps of their own size, such as batches that their source made.
 
     Items without rows are passed over. The last one is padded with its own first rows, cyclic: rows of another batch
-    need not fit beside them. `global_batch` has no meaning here.
+    need not fit beside them. `global_batch` has no meaning here; `first` is the number of the first item, for messages.
 
     Raises:
         SourceError: an item before the last cannot be split evenly.
     """
     ahead = Peeked((item, rows) for item in items if (rows := size_of(item)))
-    number = 0
+    number = first
     while ahead.has(1):
         [(item, size)] = ahead.take(1)
         ends = not ahead.has(1)

@@ -142,7 +142,7 @@ def _resume(facts: Facts) -> str:
         return "seeks; no row that was consumed is read again"
     if facts.bookmarks:
         return "by the source's own state_dict(), as exact as that is; counts where it has nothing to say"
-    return "counts; rank 0 reads the source again from its beginning and drops what was consumed"
+    return "counts; rank 0 reads the source again, which must give the same order, and drops what was consumed"
 
 
 def _image(spec: BatchSpec, options: StreamOptions) -> str:

@@ -7,6 +7,7 @@ subset's digest says so.
 Reference: XXH3 (https://xxhash.com) for the draws of `key_split` and for digests.
 """
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
@@ -25,6 +26,7 @@ EVERYTHING: Final = "all"
 """The digest of a subset that keeps every row."""
 _FULL = 2**64
 _SHOWN = 3
+_log = logging.getLogger("stream")
 
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -239,6 +241,8 @@ class Subset:
             found.append(_Kept(samples, ends))
         if not self._among_others:
             refuse_missing(missing)
+        if not any(len(kept.samples) for kept in found):
+            _log.warning("keep= chose none of the %d samples of %s", len(self._reader), self._reader.url)
         self.missing = missing
         return found
 

@@ -1,5 +1,6 @@
 """Several packed datasets as one source, mixed by weight."""
 
+import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
@@ -34,7 +35,9 @@ class StreamMix:
     def __init__(self, sources: Sequence[str], weights: Sequence[float], *, until: Until = "first") -> None:
         if isinstance(sources, str) or not sources:
             raise OptionError("sources", sources, "must be a list of URLs of packed datasets, one or more")
-        self.sources, self.mix = tuple(sources), Mix(Shares(weights), until)
+        if wrong := [source for source in sources if not isinstance(source, str | os.PathLike)]:
+            raise OptionError("sources", wrong[0], "must be the URL or path of a packed dataset: only those are mixed")
+        self.sources, self.mix = tuple(map(os.fspath, sources)), Mix(Shares(weights), until)
         if len(self.sources) != len(self.mix.shares.counts):
             problem = f"are {len(self.mix.shares.counts)}, the sources {len(self.sources)}; give one for each"
             raise OptionError("weights", list(weights), problem)

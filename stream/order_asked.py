@@ -101,7 +101,7 @@ class Asked:
         if place is not None and place.subset != subset.digest:
             raise CommandError(
                 f"state {options.state} is of other rows of these data: subset {place.subset}, here {subset.digest}; "
-                "give the --limit that its loader had (rows that its keep chose cannot be told from a manifest)"
+                "give the --limit that its loader had; if that had keep=, nothing tells its rows but the loader itself"
             )
 
     def order(self, shuffle: str, window_shards: int) -> Order:

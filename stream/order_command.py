@@ -171,7 +171,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
     add("--uneven-batches", action="store_true", help="the last step is not padded (accelerate's even_batches=False)")
     add("--shuffle", choices=("none", "window", "full"), help="default: window")
     add("--seed", type=_seed, help="of the order (default: 0)")
-    add("--epoch", type=_whole, help="counted from 0 (default: 0)")
+    add("--epoch", type=_seed, help="counted from 0 (default: 0)")
     add("--window-shards", type=_counts, help="shards of a window (default: 4); with --quality several: 2,8,32")
     add("--captions", choices=get_args(CaptionPolicy), help="each: every caption is a row (default: first)")
     add("--limit", type=_positive, help="the loader's limit: only the first rows in storage order")
@@ -245,4 +245,7 @@ def _write(text: str) -> int:
     except BrokenPipeError:  # whoever read it has enough; Python's own last flush must not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _say(f"the answer cannot be written: {exc.strerror}", 1)
     return 0

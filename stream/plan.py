@@ -242,6 +242,8 @@ class Plan:
         if self.rows is not None and place.position > self.rows:
             problem = f"an epoch has {self.rows} rows here, so there is no such position; begin an epoch with set_epoch"
             raise OptionError("state['position']", place.position, problem)
+        if place.position and place.doubt is not None and self.job.rank == 0:
+            _log.warning(place.doubt)
         return place
 
     def scheduler_steps(self, epochs: int, accumulation: int | None) -> int:

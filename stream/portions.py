@@ -286,7 +286,8 @@ _END = object()
 
 def _split_batches(batches: Iterator[Any], cut: Cut, marks: Bookmarks) -> Iterator[PortionStep]:
     numbered = islice(enumerate(batches, start=marks.base), marks.rest, None)
-    for step in split_items(numbered, cut, lambda pair: sure_rows(pair[1])):
+    first = marks.base + marks.rest
+    for step in split_items(numbered, cut, lambda pair: sure_rows(pair[1]), first=first):
         number, batch = step.item
         portions = [take_rows(batch, rows) if rows else NO_ROWS for rows in step.rows]
         after = number + 1

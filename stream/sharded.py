@@ -94,7 +94,8 @@ class ShownSampler:
             TypeError: always; accelerate's `skip_first_batches` comes here.
         """
         raise TypeError(
-            "a StreamLoader makes its steps itself; to skip some write loader.skip(steps), not skip_first_batches"
+            "a StreamLoader makes its steps itself: after load_state() it goes on where the state is, nothing is to be "
+            "skipped; to skip steps otherwise write loader.skip(steps), not skip_first_batches"
         )
 
 

@@ -543,3 +543,16 @@ def test_states_come_back_from_bytes_as_they_were(value):
 def test_a_bookmark_is_a_value():
     mark = Bookmark(4, b"x")
     assert pickle.loads(pickle.dumps(mark)) == mark
+
+
+@pytest.mark.parametrize(("source", "how"), [(Plain, "counting"), (Telling, "what the source said of itself")])
+def test_restoring_what_nothing_identifies_is_warned_of(source, how, caplog):
+    loader = loader_of(source())
+    with caplog.at_level(logging.WARNING, "stream"):
+        loader.load_state_dict(loader.state_dict())  # the beginning is sure
+        assert caplog.records == []
+        next(iter(loader))
+        loader.load_state_dict(loader.state_dict())
+    loader.close()
+    (record,) = caplog.records
+    assert f"position 6 of epoch 0 is restored by {how}: this source has no index" in record.getMessage()

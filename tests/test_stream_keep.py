@@ -1,6 +1,7 @@
 """Which rows are chosen, from the index alone."""
 
 import json
+import logging
 import pickle
 from pathlib import Path
 
@@ -131,9 +132,11 @@ def test_rows_are_chosen_without_the_shards(tmp_path):
     assert len(subset(made, keep=is_wide)) == len(WIDE)
 
 
-def test_nothing_kept_is_an_empty_epoch(made):
+def test_nothing_kept_is_an_empty_epoch_and_a_warning(made, caplog):
     chosen = subset(made, keep=lambda rows: rows.width > 10**6)
-    assert (len(chosen), places(chosen)) == (0, [])
+    with caplog.at_level(logging.WARNING, "stream"):
+        assert (len(chosen), places(chosen)) == (0, [])
+    assert f"keep= chose none of the {SAMPLES} samples of {made.url}" in caplog.text
 
 
 @pytest.mark.parametrize("row", [-1, len(WIDE)])

@@ -1,6 +1,7 @@
 """Several packed datasets as one source: their shares, rows and pixels; resumed as any other, in every mode."""
 
 import pickle
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -196,3 +197,13 @@ def test_an_end_that_is_unknown_is_refused():
 def test_a_dataset_without_rows_is_refused(made):
     with pytest.raises(OptionError, match=r"sources\[0\].*nothing can be drawn of it"):
         len(loader_of(made, keep=lambda rows: rows.width > 10**6))
+
+
+@pytest.mark.parametrize("wrong", [[1], 3, None])
+def test_sources_that_are_no_urls_are_refused(wrong):
+    with pytest.raises(OptionError, match="must be the URL or path of a packed dataset: only those are mixed"):
+        StreamMix(["a", wrong], [1, 1])
+
+
+def test_sources_may_be_paths():
+    assert StreamMix([Path("a"), "b"], [1, 1]).sources == ("a", "b")

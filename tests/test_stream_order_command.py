@@ -492,3 +492,14 @@ def test_the_state_of_a_loader_that_knows_bad_rows_is_refused(made, ask, tmp_pat
     status, lines, told = ask(made.url, "--step", 0, "--ranks", 1, *SPLIT, "--state", path)
     assert (status, lines) == (1, [])
     assert "knows 2 bad rows, for which others stand in" in told
+
+
+def test_an_answer_that_cannot_be_written_is_told(made):
+    command = [sys.executable, "-m", "stream", "order", made.url, "--quality"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "order: the answer cannot be written: No space left on device\n")
+
+
+def test_an_epoch_that_no_loader_has_is_refused(made, ask):
+    assert ask(made.url, "--epoch", 2**63, "--step", 0, "--ranks", 1, *SPLIT)[0] == 2

@@ -398,3 +398,10 @@ def test_a_batch_source_that_is_left_early_leaves_nothing():
     next(steps)
     steps.close()
     assert left_behind() == []
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_batch_that_cannot_be_split_is_named_by_its_number_in_the_epoch(start):
+    batches = [[0, 1]] * 5 + [[0, 1, 2]] + [[0, 1]] * 2
+    with pytest.raises(SourceError, match="batch 5 of the source"):
+        made_batches(batches, Cut(1, 2), split=True, start=start)
