@@ -1,18 +1,17 @@
 """Read a whole dataset by global row: manifest, indexes and shards opened at first use."""
 
 import errno
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from xxhash import xxh3_128_hexdigest
 
-from shards.errors import MismatchError
+from shards.errors import ChecksumError, MismatchError
 from shards.index import ShardIndex
 from shards.manifest import FILE_NAME, Manifest, ShardInfo
-from shards.planned import DatasetPlan, PlanStart, assign
+from shards.planned import DatasetPlan, PlanStart, assign, fill, fill_in_place, tell_of_damage
 from shards.ranges import Merged
 from shards.retry import Patience
-from shards.rows import PlacedSample, ShardReader
+from shards.rows import PlacedSample, ReadPlan, ShardReader
 from shards.sample import Sample
 from shards.store import Store, open_store
 
@@ -133,10 +132,22 @@ class DatasetReader:
         for shard_no, plan in plans.items():
             group = places[shard_no]
             views = [memoryview(next(answers)) for _ in plan.reads]
-            found = self.shard(shard_no).assemble([located[place][1] for place in group], plan, views)
+            found = self._assembled(shard_no, [located[place][1] for place in group], plan, views)
             for place, sample in zip(group, found, strict=True):
                 samples[place] = sample
         return [sample for sample in samples if sample is not None]
+
+    def _assembled(self, shard_no: int, rows: list[int], plan: ReadPlan, views: list[memoryview]) -> list[Sample]:
+        """Cut what was read into samples; what came damaged from a remote store is fetched once more."""
+        shard = self.shard(shard_no)
+        try:
+            return shard.assemble(rows, plan, views)
+        except ChecksumError as exc:
+            if self._store.in_place:
+                raise
+            tell_of_damage(exc.url, [f"{exc.key}.{exc.suffix}"])
+        again = self._store.read_many([self._range(shard_no, read) for read in plan.reads])
+        return shard.assemble(rows, plan, map(memoryview, again))
 
     def plan(
         self, rows: Sequence[int], *, suffixes: Sequence[str] | None = None, start: PlanStart = _BEGINNING
@@ -178,44 +189,22 @@ class DatasetReader:
         Raises:
             ValueError, StoreError, FileNotFoundError: as `fill`.
         """
-        return self._store.in_place and self._fill_in_place(plan, memory, wait=False)
+        return self._store.in_place and fill_in_place(self._store, plan, memory, wait=False)
 
     def fill(
         self, plan: DatasetPlan, memory: memoryview, *, copy: Callable[[memoryview, memoryview], None] = assign
     ) -> None:
-        """Bring the bytes of a plan into `memory` (writable, `plan.size` bytes); their checksums are not compared.
+        """Bring the bytes of a plan into `memory` (writable, `plan.size` bytes).
 
         A store that cannot read in place brings all reads at once, then `copy(into, data)` copies each part; give one
-        that lets other threads run meanwhile.
+        that lets other threads run meanwhile. A part that differs from its checksum is fetched once more then; who
+        opens the samples compares all of them.
 
         Raises:
             ValueError: the memory is too short.
             StoreError, FileNotFoundError: a file cannot be read; the memory may be filled in part.
         """
-        if self._store.in_place:
-            self._fill_in_place(plan, memory, wait=True)
-            return
-        _check_memory(plan, memory)
-        reads = [(shard, *read) for shard, (_, ranges) in enumerate(plan.reads) for read in ranges]
-        answers = self._store.read_many([(plan.reads[shard][0], start, end) for shard, start, end in reads])
-        first = plan.samples[0].shard if plan.samples else 0  # they are in the order of their shards
-        parts = deque(
-            sorted((p.at, s.shard - first, p.offset, p.size) for s in plan.samples for p in s.parts if p.size)
-        )
-        for (shard, start, end), answer in zip(reads, answers, strict=True):
-            while parts and parts[0][1] == shard and parts[0][2] < end:  # the parts stand in the order of the reads
-                at, _, offset, size = parts.popleft()
-                copy(memory[at : at + size], memoryview(answer)[offset - start : offset - start + size])
-
-    def _fill_in_place(self, plan: DatasetPlan, memory: memoryview, *, wait: bool) -> bool:
-        _check_memory(plan, memory)
-        at = plan.start
-        for name, ranges in plan.reads:
-            size = sum(end - start for start, end in ranges)
-            if not self._store.read_ranges_into(name, memory[at : at + size], ranges, wait=wait):
-                return False
-            at += size
-        return True
+        fill(self._store, plan, memory, copy=copy, verify=self._verify)
 
     def _range(self, shard_no: int, read: Merged) -> tuple[str, int, int]:
         return self.manifest.shardlist[shard_no].url, read.start, read.end
@@ -246,11 +235,6 @@ class DatasetReader:
         index = ShardIndex(data, url=url)
         _check_listed(info, data, index)
         return index
-
-
-def _check_memory(plan: DatasetPlan, memory: memoryview) -> None:
-    if len(memory) < plan.size:
-        raise ValueError(f"a memory of {len(memory)} bytes cannot take {plan.size} bytes; give a longer one")
 
 
 def _check_listed(info: ShardInfo, data: bytes, index: ShardIndex) -> None:

@@ -36,9 +36,9 @@ class Fault:
     Attributes:
         kind: "status": `status` with `headers` instead of the answer; "cut": the body ends after `at` bytes though more
             were promised; "reset": the connection is reset after `at` bytes; "short": an answer of `at` bytes only;
-            "shifted": the bytes from `at` further on; "flip": bit 0 of byte `at` is flipped; "delay": it comes
-            `seconds` later; "hang": it stops after `at` bytes for `seconds`; "refuse": the connection is
-            reset at once.
+            "shifted": its bytes begin with the one at `at` and end with those before it; "flip": bit 0 of byte `at` is
+            flipped; "delay": it comes `seconds` later; "hang": it stops after `at` bytes for `seconds`; "refuse": the
+            connection is reset at once.
     """
 
     kind: str
@@ -107,8 +107,7 @@ class FaultyProxy:
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers.get("Content-Length", 0))
         sent = handler.rfile.read(length)
-        asked = self._note(handler)
-        fault = self.script(asked)
+        fault = self.script(self._note(handler))
         if fault is not None and fault.kind == "refuse":
             self._drop(handler, reset=True)
             return
@@ -117,20 +116,16 @@ class FaultyProxy:
             return
         if fault is not None and fault.kind == "delay":
             self._stopping.wait(fault.seconds)
-        status, headers, body = self._forward(handler, sent, fault, asked)
-        if fault is None or fault.kind in {"delay", "shifted"} or handler.command == "HEAD":
+        status, headers, body = self._forward(handler, sent)
+        if fault is None or fault.kind == "delay" or handler.command == "HEAD":
             self._send(handler, status, headers, body)
         else:
             self._spoil(handler, status, headers, body, fault)
 
-    def _forward(
-        self, handler: BaseHTTPRequestHandler, sent: bytes, fault: Fault | None, asked: Asked
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _forward(self, handler: BaseHTTPRequestHandler, sent: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP}
         if not self.keeps_ranges:
             headers.pop("Range", None)
-        if fault is not None and fault.kind == "shifted" and asked.start is not None and asked.end is not None:
-            headers["Range"] = f"bytes={asked.start + fault.at}-{asked.end + fault.at - 1}"
         upstream = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=60)
         try:
             upstream.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
@@ -154,6 +149,8 @@ class FaultyProxy:
         at = min(fault.at, len(body))
         if fault.kind == "short":
             self._send(handler, status, headers, body[:at])
+        elif fault.kind == "shifted":
+            self._send(handler, status, headers, body[at:] + body[:at])
         elif fault.kind == "flip":
             self._send(handler, status, headers, body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
         else:
