@@ -1,4 +1,4 @@
-"""Members into samples, as webdataset groups them: adjacent regular members of one key, suffixes in lower case. Pure."""
+"""Members into samples, as webdataset groups them: adjacent files of one key, suffixes in lower case. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator

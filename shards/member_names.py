@@ -46,7 +46,7 @@ def _odd(name: str) -> Iterator[tuple[str, str]]:
     suffix = last.partition(".")[2]
     if name.startswith("./"):
         yield "dot-slash", "webdataset keeps ./ in the key, so keys are not those that you look for; tar without it"
-    elif "." in folder:
+    elif any("." in part for part in folder.split("/") if part not in (".", "..")):
         yield "dot-in-folder", "readers that split a name at its first dot take this for another key; rename the folder"
     if suffix != suffix.lower():
         yield "upper-suffix", "webdataset makes the suffix lower case, other readers do not; write it in lower case"
