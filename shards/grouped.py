@@ -13,7 +13,7 @@ _META = re.compile(r"__[^/]*__($|/)")
 _LONG = 1024
 """Characters from which on the rule, whose time grows with their square, is not asked."""
 IMAGES = frozenset(
-    ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "bmp", "ppm", "pgm", "pbm", "pnm", "avif", "jp2", "img")
+    ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "bmp", "ppm", "pgm", "pbm", "pnm", "avif", "jp2")
 )
 """Suffixes of images; of `a.seg.png` it is the last piece."""
 

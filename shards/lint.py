@@ -24,13 +24,17 @@ _EXAMPLES = 10
 
 @dataclass(slots=True)
 class ShardLint:
-    """What was found in a shard: its findings, how much was read, and the byte where each key begins."""
+    """What was found in a shard: its findings, how much was read, and the byte where each key begins.
+
+    `faults` counts the errors of the tar itself: with one, readers may not come to all that is there.
+    """
 
     url: str
     found: Findings = field(default_factory=Findings)
     members: int = 0
     samples: int = 0
     bytes: int = 0
+    faults: int = 0
     keys: dict[str, int] = field(default_factory=dict)
 
 
@@ -57,6 +61,7 @@ def lint_shard(
             checks.sample(sample)
         checks.end()
     except OSError as exc:  # a StoreError, or there is no such file
+        shard.faults += 1
         shard.found.add(not_read(shard.url, exc))
     return shard
 
@@ -73,7 +78,6 @@ class _Checks:
         self._store, self._name, self._shard, self._decoder = store, name, shard, decoder
         self._unreached: list[Member] = []
         self._lost = 0
-        self._faults = 0
         self._kinds: dict[frozenset[str], _Kind] = {}
         self._kind_of: dict[str, frozenset[str]] = {}
         self._sets: dict[frozenset[str], frozenset[str]] = {}  # so that a million samples share one set
@@ -86,7 +90,7 @@ class _Checks:
         for item in scan(self._store, self._name):
             if isinstance(item, Finding):
                 self._shard.found.add(item)
-                self._faults += item.severity == "error"
+                self._shard.faults += item.severity == "error"
             elif not item.reached:
                 self._unreached = self._unreached or [item]
                 self._lost += 1
@@ -153,7 +157,7 @@ class _Checks:
             words = f"readers never come to the {self._lost} members from here on, since they stop at a fault before; "
             self._add("unreached-members", words + "repair that first", member.start, member.raw)
         self._halves()
-        if self._shard.samples or self._faults:
+        if self._shard.samples or self._shard.faults:
             return
         if self._shard.members:
             self._add("no-samples", "webdataset makes no sample of any member here; call them KEY.SUFFIX", 0)

@@ -127,5 +127,6 @@ def _count(document: Document, finding: Finding) -> None:
 
 
 def _last(document: Document) -> str:
-    looked = f"{document.shards:,} shards, {document.samples:,} samples, {document.bytes:,} bytes"
+    shards = f"{document.shards:,} shard{'s' * (document.shards != 1)}"
+    looked = f"{shards}, {document.samples:,} samples, {document.bytes:,} bytes"
     return f"{looked}: {document.errors:,} errors, {document.warnings:,} warnings\n"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_128, xxh3_128_hexdigest
 
-from shards.errors import ShardsError
+from shards.errors import IndexFormatError
 from shards.findings import Findings, find
 from shards.grouped import text_of
 from shards.index import ShardIndex
@@ -69,14 +69,17 @@ def _parts(store: Store, info: ShardInfo, found: Findings) -> list[_Part] | None
     """The parts of a shard's index in the order of their bytes; None where it cannot be trusted."""
     url = store.url_of(info.index_url)
     data = store.read(info.index_url)
-    if (len(data), xxh3_128_hexdigest(data)) != (info.index_filesize, info.index_xxh3_128):
-        found.add(find("bad-index", url, f"it is not the index that the manifest lists; {_TOGETHER}"))
     try:
         index = ShardIndex(data, url=url)
         parts = sorted(_rows(index))
-    except (ShardsError, ValueError) as exc:
-        found.add(find("bad-index", url, str(exc)))
+    except IndexFormatError as exc:
+        found.add(find("bad-index", url, f"{exc.problem}; {exc.advice}"))
         return None
+    except UnicodeDecodeError:
+        found.add(find("bad-index", url, f"a key in it is not UTF-8; {_AGAIN}"))
+        return None
+    if (len(data), xxh3_128_hexdigest(data)) != (info.index_filesize, info.index_xxh3_128):
+        found.add(find("bad-index", url, f"it is not the index that the manifest lists; {_TOGETHER}"))
     said = (index.shard, index.shard_bytes, index.shard_xxh3_128, len(index), index.captions_total)
     if said != (info.url, info.filesize, info.xxh3_128, info.nsamples, info.captions):
         words = "name, size, digest, rows or captions of its shard are not those of the manifest"
@@ -98,6 +101,8 @@ def _compare(parts: list[_Part], members: list[tuple[int, int, str]], shard: Sha
     for offset, size, name in (member for member in members if member not in said):
         words = f"the index has no such part of {size} bytes at byte {offset}, so it is never read by row; {_TOGETHER}"
         shard.found.add(find("wrong-rows", shard.url, words, byte=offset, name=name))
+    if shard.faults:
+        return  # they tell why members are not found
     there = set(members)
     for offset, size, name in (part[:3] for part in parts if part[:3] not in there):
         words = f"the index has it, with {size} bytes at this byte, but readers find no such member there; {_AGAIN}"
@@ -111,14 +116,15 @@ def _check_bytes(store: Store, info: ShardInfo, parts: list[_Part], shard: Shard
         words = f"it has {size} bytes, the manifest says {info.filesize}: it was cut or is of another packing; {_AGAIN}"
         shard.found.add(find("wrong-size", shard.url, words, byte=min(size, info.filesize)))
     whole = xxh3_128()
-    for part, digest in _digests(_chunks(store, info.url, size, whole), parts):
+    there, sound = [part for part in parts if part.offset + part.size <= size], True
+    for part, digest in _digests(_chunks(store, info.url, size, whole), there):
         if digest != part.checksum:
+            sound = False
             words = f"its bytes are not those that were packed, and every reader by row fails here; {_AGAIN}"
             shard.found.add(find("wrong-checksum", shard.url, words, byte=part.offset, name=part.name))
-    if size == info.filesize and whole.hexdigest() != info.xxh3_128:
-        words = "its bytes are not those that were packed"
-        where = "; where parts are sound, headers or padding differ"
-        shard.found.add(find("wrong-digest", shard.url, f"{words}{where}; {_AGAIN}"))
+    if sound and size == info.filesize and whole.hexdigest() != info.xxh3_128:
+        words = "its bytes are not those that were packed: headers or padding differ, unless its index is wrong too"
+        shard.found.add(find("wrong-digest", shard.url, f"{words}; {_AGAIN}"))
 
 
 def _chunks(store: Store, name: str, size: int, whole: xxh3_128) -> Iterator[tuple[int, bytes]]:

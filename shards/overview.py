@@ -5,7 +5,7 @@ Memory: 8 bytes for each part, so that medians are exact; texts of the first sam
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import median_low
 
@@ -69,15 +69,15 @@ class Tally:
 
     def __init__(self) -> None:
         self.shards = self.bytes = self.members = self.samples = 0
-        self._fields: Counter[str] = Counter()
-        self._sizes: dict[str, array[int]] = {}
+        self.fields: Counter[str] = Counter()
+        self.sizes: dict[str, array[int]] = {}
 
     def add_sample(self, sample: SampleSpan) -> None:
         """Count a sample and its parts."""
         self.samples += 1
-        self._fields[",".join(sorted(sample.parts))] += 1
+        self.fields[",".join(sorted(sample.parts))] += 1
         for suffix, member in sample.parts.items():
-            self._sizes.setdefault(suffix, array("Q")).append(member.size)
+            self.sizes.setdefault(suffix, array("Q")).append(member.size)
 
     def add(self, other: "Tally") -> None:
         """Count all that another has counted."""
@@ -85,9 +85,9 @@ class Tally:
         self.bytes += other.bytes
         self.members += other.members
         self.samples += other.samples
-        self._fields += other._fields
-        for suffix, sizes in other._sizes.items():
-            self._sizes.setdefault(suffix, array("Q")).extend(sizes)
+        self.fields += other.fields
+        for suffix, sizes in other.sizes.items():
+            self.sizes.setdefault(suffix, array("Q")).extend(sizes)
 
     def overview(self, url: str, *, first: Sequence[SampleShown] = (), faults: Sequence[str] = ()) -> Overview:
         """Return what was counted, the most frequent sets of suffixes first."""
@@ -97,8 +97,8 @@ class Tally:
             bytes=self.bytes,
             members=self.members,
             samples=self.samples,
-            fields={shown(fields): count for fields, count in self._fields.most_common()},
-            sizes={shown(suffix): _sizes(sizes) for suffix, sizes in sorted(self._sizes.items())},
+            fields={shown(fields): count for fields, count in self.fields.most_common()},
+            sizes={shown(suffix): _sizes(sizes) for suffix, sizes in sorted(self.sizes.items())},
             first=list(first),
             faults=list(faults),
         )
@@ -110,7 +110,9 @@ def look(store: Store, name: str, *, samples: int) -> tuple[Tally, Overview]:
     Raises:
         FileNotFoundError, StoreError: there is no such file, or the store cannot read it.
     """
-    tally, faults, first = Tally(), [], []
+    tally = Tally()
+    faults: list[str] = []
+    first: list[SampleShown] = []
     tally.shards, tally.bytes = 1, store.size(name)
 
     def members() -> Iterator[Member]:
@@ -134,13 +136,11 @@ def lines(overview: Overview) -> Iterator[str]:
     yield f"{overview.url}"
     shards = f"{overview.shards:,} shards, " if overview.shards != 1 else ""
     yield f"  {shards}{overview.members:,} members, {overview.samples:,} samples, {overview.bytes:,} bytes"
-    yield from _few(
-        {f"  fields {name}: {count:,}": None for name, count in overview.fields.items()}, "sets of suffixes"
-    )
-    sizes = {
-        f"  {name}: {found.count:,} of {found.min:,} to {found.max:,} bytes, median {found.median:,}": None
+    yield from _few([f"  fields {name}: {count:,}" for name, count in overview.fields.items()], "sets of suffixes")
+    sizes = [
+        f"  {name}: {found.count:,} of {found.min:,} to {found.max:,} bytes, median {found.median:,}"
         for name, found in overview.sizes.items()
-    }
+    ]
     yield from _few(sizes, "suffixes")
     for sample in overview.first:
         yield f"  sample {sample.key}"
@@ -149,8 +149,8 @@ def lines(overview: Overview) -> Iterator[str]:
     yield from (f"  {fault}" for fault in overview.faults)
 
 
-def _few(told: Mapping[str, None], what: str) -> Iterator[str]:
-    yield from islice(told, _MOST_FIELDS)
+def _few(told: Sequence[str], what: str) -> Iterator[str]:
+    yield from told[:_MOST_FIELDS]
     if len(told) > _MOST_FIELDS:
         yield f"  and {len(told) - _MOST_FIELDS:,} more {what}"
 

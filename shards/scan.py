@@ -75,7 +75,7 @@ class _Walk:
             return
         if not head.strip(b"\0") or (len(head) == BLOCK and not isinstance(read_header(head), str)):
             return
-        kind = compression(head)
+        kind = "" if has_magic(head) else compression(head)
         if kind:
             self._ended = True
             words = f"it is a {kind} file, and rows are read from plain tars only; unpack it to a plain .tar"

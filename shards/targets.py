@@ -58,7 +58,16 @@ def find_targets(urls: Sequence[str], *, storage_options: Mapping[str, object] |
                 folders[folder] = store, _listed(store)
             store, infos = folders[folder]
             found.shards.append(Target(store, name, infos.get(name)))
+    _refuse_twice(found)
     return found
+
+
+def _refuse_twice(found: Targets) -> None:
+    seen: set[str] = set()
+    for target in found.shards:
+        if target.url in seen:
+            raise UrlError(target.url, "is named twice, so each of its keys would be; name it once")
+        seen.add(target.url)
 
 
 def expand(pattern: str) -> list[str]:
