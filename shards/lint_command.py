@@ -127,6 +127,9 @@ def _count(document: Document, finding: Finding) -> None:
 
 
 def _last(document: Document) -> str:
-    shards = f"{document.shards:,} shard{'s' * (document.shards != 1)}"
-    looked = f"{shards}, {document.samples:,} samples, {document.bytes:,} bytes"
-    return f"{looked}: {document.errors:,} errors, {document.warnings:,} warnings\n"
+    read = ", ".join(_counted(getattr(document, what), what) for what in ("shards", "samples", "bytes"))
+    return f"{read}: {_counted(document.errors, 'errors')}, {_counted(document.warnings, 'warnings')}\n"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what.removesuffix('s') if count == 1 else what}"

@@ -1,8 +1,8 @@
 """Walk the members of a tar on any store by ranged reads, and say what is wrong with it.
 
 Invariants: memory does not depend on what headers claim (a window of 1 MiB, extension headers of 1 MiB); no byte is
-asked for behind the file's end; each turn of the walk goes on by a block or more, so it ends. Data of members is not
-read, but where a header is damaged: there the next header is looked for.
+asked for behind the file's end; each turn of the walk goes on, by a block unless bytes were lost before a header, so
+it ends. Data of members is not read, but where a header is damaged: there the next header is looked for.
 
 A member counts as *reached* until the first fault that tarfile and webdataset stop at. Most of those they stop at
 without a word, so that members behind it are lost.
@@ -94,22 +94,25 @@ class _Walk:
         self._reached = False
         self._forget()
         follower = found + BLOCK + padded(size)
-        if size >= 0 and follower < self._blocks.size and self._sound(self._blocks.take(follower, BLOCK)):
+        if size >= 0 and self._sound(self._blocks.take(follower, BLOCK), zeros=has_magic(block)):
             self._at = follower
         else:
-            self._search(found + 1)
+            self._search(max(found - BLOCK + 1, 0))  # bytes may have been lost before it
         if (self._at - found) % BLOCK and not self._ended:
             problem += ", and bytes before or in it were lost or added, as by a transfer in text mode"
         name = block[:100].split(b"\0", 1)[0]
         yield self._fault("bad-header", f"{problem}; readers {silent}; {AGAIN}", found, name)
 
-    def _sound(self, block: bytes) -> bool:
-        return len(block) == BLOCK and (block == _EMPTY or not isinstance(read_header(block), str))
+    def _sound(self, block: bytes, *, zeros: bool) -> bool:
+        if block == _EMPTY:
+            return zeros
+        return len(block) == BLOCK and not isinstance(read_header(block), str)
 
     def _search(self, at: int) -> None:
         """Go on at the first sound USTAR header that begins at byte `at` or behind it, or end."""
+        length = 16 * BLOCK
         while at < self._blocks.size:
-            chunk = self._blocks.take(at, AHEAD)
+            chunk = self._blocks.take(at, length)
             place = chunk.find(MAGIC)
             while place >= 0:
                 first = at + place - MAGIC_AT
@@ -118,7 +121,8 @@ class _Walk:
                     self._at = first
                     return
                 place = chunk.find(MAGIC, place + 1)
-            at += max(len(chunk) - BLOCK + 1, 1) if at + len(chunk) < self._blocks.size else len(chunk)
+            at += len(chunk) - (BLOCK - 1 if at + len(chunk) < self._blocks.size else 0)
+            length = min(2 * length, AHEAD)
         self._ended = True
 
     def _end(self) -> Iterator[Finding]:
