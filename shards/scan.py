@@ -179,7 +179,7 @@ class _Walk:
         kind = "S" if sparse else header.kind.decode("latin-1")
         if self._at > self._blocks.size:
             self._ended = True
-            there = max(self._blocks.size - offset, 0)
+            there = min(max(self._blocks.size - offset, 0), stored)
             words = f"the file ends at byte {self._blocks.size}: {there} of the {stored} bytes of this member are there"
             yield self._fault("cut-data", f"{words}; readers fail here, or give it cut; {AGAIN}", at, name)
             return

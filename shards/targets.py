@@ -1,5 +1,6 @@
 """URLs on a command line into shards: tars, brace patterns of tars, folders and manifests of packed datasets."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,6 +14,8 @@ from shards.store import Store, open_store
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 """What names a tar; those that are compressed are named as such when they are looked at."""
 _MOST = 1_000_000
+_TOO_MANY = f"names more than {_MOST:,} shards; write several patterns"
+_RANGE = re.compile(r"\{(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?=\})")
 _RIGHT = "write a tar (path.tar), a pattern such as coco-{000000..000099}.tar, or a packed dataset's folder or manifest"
 
 
@@ -80,12 +83,15 @@ def expand(pattern: str) -> list[str]:
 
     if "{" not in pattern and "}" not in pattern:
         return [pattern]
+    ranges = [abs(int(end) - int(start)) for start, end in _RANGE.findall(pattern)]
+    if max(ranges, default=0) >= _MOST:  # braceexpand would make the whole range before it gives the first URL
+        raise UrlError(pattern, _TOO_MANY)
     try:
         urls = list(islice(braceexpand(pattern), _MOST + 1))
     except ValueError as exc:
         raise UrlError(pattern, f"has a brace without its other half; {_RIGHT}") from exc
     if len(urls) > _MOST:
-        raise UrlError(pattern, f"names more than {_MOST:,} shards; write several patterns")
+        raise UrlError(pattern, _TOO_MANY)
     if any("{" in url or "}" in url for url in urls):
         raise UrlError(pattern, f"has braces that name neither a range nor alternatives; {_RIGHT}")
     if len(set(urls)) < len(urls):

@@ -3,10 +3,14 @@
 import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from datasets_made import law
 from shards import lint
 from shards.errors import StoreError
 from shards.lint import lint_shard
+from shards.overview import lines, look
 from tars_made import END, OneFile, member, pax, sample
 
 SOUND = [sample(f"{number:06}") for number in range(5)]
@@ -155,3 +159,22 @@ def test_a_shard_of_many_samples_and_faults_costs_little_memory():
     assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     tracemalloc.stop()
     assert [(f.code, f.more) for f in found][-1] == ("unsafe-name", 4990)
+
+
+@law
+@given(st.lists(st.one_of(st.sampled_from([*flat(*SOUND[:2]), END, bytes(512)]), st.binary(max_size=700)), max_size=9))
+def test_no_bytes_are_too_odd(pieces):
+    found = lint_shard(OneFile(b"".join(pieces)), "a.tar", decoder=refuse)
+    assert all(finding.line().isprintable() for finding in found.found.listed())
+    look(OneFile(b"".join(pieces)), "a.tar", samples=2)
+
+
+@law
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=60), st.sampled_from([b"0", b"1", b"5", b"S", b"x", b"g", b"L"])))
+)
+def test_no_name_is_too_odd(members):
+    data = b"".join(member(name, name, kind) for name, kind in members) + END
+    found = lint_shard(OneFile(data), "a.tar")
+    assert all(finding.line().isprintable() for finding in found.found.listed())
+    assert [line for line in lines(look(OneFile(data), "a.tar", samples=3)[1]) if not line.isprintable()] == []

@@ -1,6 +1,7 @@
 """`python -m shards lint`: lines, counts, JSON and exit statuses."""
 
 import json
+import os
 
 import pytest
 
@@ -123,3 +124,23 @@ def test_findings_do_not_depend_on_threads(ask, tmp_path):
     told = [ask(tmp_path, "--threads", threads) for threads in (1, 2, 7)]
     assert told[0] == told[1] == told[2]
     assert len(told[0][1]) > 9
+
+
+def test_other_stores_give_the_same_findings(ask, folder):
+    import fsspec
+
+    (folder / "made-000001.tar.index").unlink()
+    memory = fsspec.filesystem("memory")
+    for path in folder.iterdir():
+        memory.pipe_file(f"/linted/{path.name}", path.read_bytes())
+    told = [line.replace(str(folder), "memory://linted") for line in ask(folder)[1]]
+    assert ask("memory://linted", "--storage-options", "{}")[1] == told
+    assert len(told) == 2
+
+
+def test_what_is_no_file_to_read_is_told_at_once(ask, tmp_path):
+    os.mkfifo(tmp_path / "a.tar")
+    (tmp_path / "b.tar").mkdir()
+    status, out, _ = ask(f"{tmp_path}/{{a,b}}.tar", "nonsense://bucket/c.tar")
+    assert status == 1
+    assert [line.split()[1] for line in out[:-1]] == ["empty-file", "unreadable", "unreadable"]
