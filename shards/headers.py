@@ -111,12 +111,14 @@ def likeness(head: bytes) -> str:
 
 
 def _checksum_problem(block: bytes) -> str:
-    said = _number(block[_CHECKSUM])
-    rest = block[:148] + b" " * 8 + block[156:]
-    found = sum(rest)
-    if said is None or said not in {found, found - 256 * sum(byte > 127 for byte in rest)}:  # noqa: PLR2004 - signed bytes
-        return f"its checksum is wrong ({block[_CHECKSUM]!r} is not octal {found:06o})"
-    return ""
+    field = block[_CHECKSUM]
+    said = _number(field)
+    if said is None:
+        return f"its checksum {field!r} is no number"
+    found = sum(block) - sum(field) + 8 * 32  # with its own field as blanks
+    if said == found or said == found - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):  # noqa: PLR2004
+        return ""  # old programs took bytes for signed
+    return f"its checksum is wrong ({field!r} is not octal {found:06o})"
 
 
 def _number(field: bytes) -> int | None:

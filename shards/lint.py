@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from shards.blocks import AHEAD
-from shards.findings import Finding, Findings, find
+from shards.findings import Finding, Findings, find, shown
 from shards.grouped import SampleSpan, grouped, is_image
 from shards.member_names import check_name
 from shards.members import Member
@@ -70,7 +70,7 @@ def not_read(url: str, exc: OSError) -> Finding:
     """Return the finding for a file that a store did not give."""
     if isinstance(exc, FileNotFoundError):
         return find("missing-file", url, "there is no such file; check the name, or fetch or pack it again")
-    return find("unreadable", url, str(exc))
+    return find("unreadable", url, shown(str(exc), most=500))
 
 
 class _Checks:
@@ -149,13 +149,14 @@ class _Checks:
         try:
             decoder(data)
         except Exception as exc:  # noqa: BLE001 - whatever a decoder says is the finding
-            self._add("bad-image", str(exc), member.header, member.raw)
+            self._add("bad-image", shown(str(exc), most=500), member.header, member.raw)
 
     def end(self) -> None:
         """Say what only the whole shard shows."""
         for member in self._unreached:
-            words = f"readers never come to the {self._lost} members from here on, since they stop at a fault before; "
-            self._add("unreached-members", words + "repair that first", member.start, member.raw)
+            which = f"the {self._lost} members from here on" if self._lost > 1 else "this member"
+            words = f"readers never come to {which}, since they stop at a fault before; repair that first"
+            self._add("unreached-members", words, member.start, member.raw)
         self._halves()
         if self._shard.samples or self._shard.faults:
             return

@@ -18,7 +18,7 @@ from shards.scan import scan
 from shards.store import Store
 
 _TEXT = 80
-_MOST_FIELDS = 20
+_FEW = 20
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class Tally:
             bytes=self.bytes,
             members=self.members,
             samples=self.samples,
-            fields={shown(fields): count for fields, count in self.fields.most_common()},
+            fields={shown(fields, most=1000): count for fields, count in self.fields.most_common()},
             sizes={shown(suffix): _sizes(sizes) for suffix, sizes in sorted(self.sizes.items())},
             first=list(first),
             faults=list(faults),
@@ -121,7 +121,7 @@ def look(store: Store, name: str, *, samples: int) -> tuple[Tally, Overview]:
                 tally.members += item.reached
                 if item.reached:
                     yield item
-            elif item.severity == "error" and len(faults) < _MOST_FIELDS:
+            elif item.severity == "error" and len(faults) < _FEW:
                 faults.append(item.line())
 
     for sample in grouped(members()):
@@ -150,9 +150,9 @@ def lines(overview: Overview) -> Iterator[str]:
 
 
 def _few(told: Sequence[str], what: str) -> Iterator[str]:
-    yield from told[:_MOST_FIELDS]
-    if len(told) > _MOST_FIELDS:
-        yield f"  and {len(told) - _MOST_FIELDS:,} more {what}"
+    yield from told[:_FEW]
+    if len(told) > _FEW:
+        yield f"  and {len(told) - _FEW:,} more {what}"
 
 
 def _sizes(sizes: "array[int]") -> Sizes:
@@ -162,7 +162,7 @@ def _sizes(sizes: "array[int]") -> Sizes:
 def _shown(store: Store, name: str, sample: SampleSpan) -> SampleShown:
     parts = [
         PartShown(suffix=shown(suffix), size=member.size, text=_text(store, name, suffix, member))
-        for suffix, member in islice(sample.parts.items(), _MOST_FIELDS)
+        for suffix, member in islice(sample.parts.items(), _FEW)
     ]
     return SampleShown(key=shown(sample.key), parts=parts)
 

@@ -8,11 +8,12 @@ A member counts as *reached* until the first fault that tarfile and webdataset s
 without a word, so that members behind it are lost.
 """
 
+import re
 from collections.abc import Iterator
 
 from shards.blocks import AHEAD, Blocks
 from shards.findings import Finding, find
-from shards.headers import BLOCK, KEPT, MAGIC, MAGIC_AT, Header, compression, has_magic, likeness, read_header, read_pax
+from shards.headers import BLOCK, KEPT, MAGIC_AT, Header, compression, has_magic, likeness, read_header, read_pax
 from shards.members import NO_DATA, Member, misread
 from shards.store import Store
 from shards.tar import padded
@@ -20,6 +21,7 @@ from shards.tar import padded
 AGAIN = "fetch or pack the shard again"
 _MOST_EXTENSION = AHEAD
 _EMPTY = bytes(BLOCK)
+_MAGIC = re.compile(rb"ustar[\0 ]")
 
 
 def scan(store: Store, name: str) -> Iterator[Member | Finding]:
@@ -113,14 +115,12 @@ class _Walk:
         length = 16 * BLOCK
         while at < self._blocks.size:
             chunk = self._blocks.take(at, length)
-            place = chunk.find(MAGIC)
-            while place >= 0:
-                first = at + place - MAGIC_AT
-                block = chunk[place - MAGIC_AT : place - MAGIC_AT + BLOCK] if place >= MAGIC_AT else b""
+            for match in _MAGIC.finditer(chunk, MAGIC_AT):
+                first = match.start() - MAGIC_AT
+                block = chunk[first : first + BLOCK]
                 if len(block) == BLOCK and not isinstance(read_header(block), str):
-                    self._at = first
+                    self._at = at + first
                     return
-                place = chunk.find(MAGIC, place + 1)
             at += len(chunk) - (BLOCK - 1 if at + len(chunk) < self._blocks.size else 0)
             length = min(2 * length, AHEAD)
         self._ended = True

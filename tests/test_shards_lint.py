@@ -109,13 +109,13 @@ def test_names_are_told_once_and_counted():
 
 def refuse(data: bytes) -> None:
     if data != b"j" * 700:
-        raise ValueError(f"no image: {data[:3]!r}")
+        raise ValueError(f"no\nimage: {data[:3]!r}")
 
 
 def test_images_are_decoded_where_a_decoder_is_given():
     members = [*flat(*SOUND), member("x.seg.PNG", b"bad"), member("x.txt", b"bad")]
     found = shard(*members, decoder=refuse).found.listed()
-    assert ("bad-image", 5 * 2560, "x.seg.PNG", "no image: b'bad'") in [
+    assert ("bad-image", 5 * 2560, "x.seg.PNG", "no\\nimage: b'bad'") in [
         (f.code, f.byte, f.name, f.words) for f in found
     ]
     assert [f.code for f in found].count("bad-image") == 1
