@@ -26,7 +26,8 @@ _EXAMPLES = 10
 class ShardLint:
     """What was found in a shard: its findings, how much was read, and the byte where each key begins.
 
-    `faults` counts the errors of the tar itself: with one, readers may not come to all that is there.
+    `faults` counts the errors of the tar itself: with one, readers may not come to all that is there. `read` tells
+    whether the store gave all that was asked for.
     """
 
     url: str
@@ -35,6 +36,7 @@ class ShardLint:
     samples: int = 0
     bytes: int = 0
     faults: int = 0
+    read: bool = True
     keys: dict[str, int] = field(default_factory=dict)
 
 
@@ -62,6 +64,7 @@ def lint_shard(
         checks.end()
     except OSError as exc:  # a StoreError, or there is no such file
         shard.faults += 1
+        shard.read = False
         shard.found.add(not_read(shard.url, exc))
     return shard
 

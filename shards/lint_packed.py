@@ -47,10 +47,10 @@ def lint_packed(store: Store, info: ShardInfo, *, decoder: Decoder | None = None
     if parts is not None:
         _compare(parts, members, shard)
     try:
-        _check_bytes(store, info, parts or [], shard)
-    except OSError as exc:
-        if not isinstance(exc, FileNotFoundError):  # which the scan has said
-            shard.found.add(not_read(shard.url, exc))
+        if shard.read:
+            _check_bytes(store, info, parts or [], shard)
+    except OSError as exc:  # in data that the scan did not read
+        shard.found.add(not_read(shard.url, exc))
     return shard
 
 
@@ -138,7 +138,7 @@ def _chunks(store: Store, name: str, size: int, whole: xxh3_128) -> Iterator[tup
 def _digests(chunks: Iterable[tuple[int, bytes]], parts: list[_Part]) -> Iterator[tuple[_Part, int]]:
     """Yield (part, xxh3_64 of its bytes) for parts in the order of their bytes, while the chunks pass by once.
 
-    The digest is -1 where a part is not all there, or begins inside one before it whose bytes have gone by.
+    All parts must lie within the chunks. The digest is -1 of one that begins in bytes that went by with one before it.
     """
     waiting = iter(parts)
     part, digest, done = next(waiting, None), xxh3_64(), 0
@@ -156,6 +156,3 @@ def _digests(chunks: Iterable[tuple[int, bytes]], parts: list[_Part]) -> Iterato
                 break
             yield part, digest.intdigest()
             part, digest, done = next(waiting, None), xxh3_64(), 0
-    while part is not None:
-        yield part, -1
-        part = next(waiting, None)

@@ -3,10 +3,12 @@
 import random
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from datasets_made import make_dataset, make_rows
 from shards import lint_packed as module
-from shards.lint_packed import lint_folder, lint_packed
+from shards.errors import StoreError
+from shards.lint_packed import _digests, _Part, lint_folder, lint_packed
 from shards.manifest import FILE_NAME, Manifest
 from shards.store import open_store
 
@@ -136,3 +138,56 @@ def test_surplus_files_are_told(folder):
     assert found == [("surplus-file", "made-000001.tar.part")]
     told = lint_folder(open_store(str(folder)), Manifest.from_bytes((folder / FILE_NAME).read_bytes(), url=""))
     assert told.listed()[0].more == 2
+
+
+def test_a_part_that_a_row_does_not_have_is_none(tmp_path):
+    rows = make_rows(5)
+    del rows[2].parts["json"]
+    make_dataset(tmp_path, rows, shard_bytes=2**20)
+    store = open_store(str(tmp_path))
+    (info,) = Manifest.from_bytes((tmp_path / FILE_NAME).read_bytes(), url="").shardlist
+    assert [f.code for f in lint_packed(store, info).found.listed()] == ["half-sample"]
+
+
+def test_an_index_that_is_whole_but_no_text_is_told(folder):
+    path = index(folder, 1)
+    key = shard(folder, 1).read_bytes()[:12]
+    body = path.read_bytes()[:-8].replace(key, b"\xff" * 12, 1)
+    path.write_bytes(body + xxh3_64_intdigest(body).to_bytes(8, "little"))
+    ((code, name, *_),) = lint(folder)
+    assert (code, name) == ("bad-index", path.name)
+
+
+@pytest.mark.parametrize("fails_from", [0, 2**20])
+def test_a_shard_that_cannot_be_read_is_told_once(folder, fails_from, monkeypatch):
+    """From 2**20 on the scan's small reads succeed, and reading the whole fails."""
+    store = open_store(str(folder))
+    info = Manifest.from_bytes((folder / FILE_NAME).read_bytes(), url="").shardlist[0]
+    monkeypatch.setattr(module, "_CHUNK", 2**30)
+    reads = []
+
+    def read(name, *, start=0, end=None):
+        reads.append(name)
+        if name == info.url and (not fails_from or reads.count(name) > 1):
+            raise StoreError(name, "read", "Input/output error")
+        return type(store).read(store, name, start=start, end=end)
+
+    monkeypatch.setattr(store, "read", read)
+    assert [f.code for f in lint_packed(store, info).found.listed()] == ["unreadable"]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 8, 100])
+def test_parts_are_digested_while_the_chunks_pass_by(chunk):
+    data = bytes(range(40))
+    spans = [(0, 5), (5, 0), (7, 20), (30, 1), (31, 9), (40, 0)]
+    parts = [_Part(offset, size, "a", xxh3_64_intdigest(data[offset : offset + size])) for offset, size in spans]
+    chunks = [(at, data[at : at + chunk]) for at in range(0, len(data), chunk)]
+    assert list(_digests(chunks, parts)) == [(part, part.checksum) for part in parts]
+
+
+def test_a_part_that_begins_in_another_has_no_digest_where_its_bytes_went_by():
+    data = bytes(range(20))
+    found = list(
+        _digests([(0, data[:8]), (8, data[8:])], [_Part(0, 10, "a", 0), _Part(5, 10, "b", 0), _Part(16, 2, "c", 0)])
+    )
+    assert [digest for _, digest in found] == [xxh3_64_intdigest(data[:10]), -1, xxh3_64_intdigest(data[16:18])]
