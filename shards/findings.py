@@ -71,6 +71,7 @@ WARNINGS = frozenset(
 """The codes of warnings; all others are errors."""
 _MOST_ERRORS = 10
 """How many findings of one error a shard lists; of a warning it lists one."""
+_MOST_WORDS = 1000  # characters; a decoder may say anything
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +99,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(code: str, url: str, words: str, *, byte: int | None = None, name: str | bytes = "") -> Finding:
-    """Make a finding; `name` may have any characters or bytes."""
+    """Make a finding; `name` and `words` may have any characters, which are shown in printable ones."""
     severity: Severity = "warning" if code in WARNINGS else "error"
-    return Finding(code=code, severity=severity, url=url, byte=byte, name=shown(name), words=words)
+    return Finding(
+        code=code, severity=severity, url=url, byte=byte, name=shown(name), words=shown(words, most=_MOST_WORDS)
+    )
 
 
 def shown(name: str | bytes, *, most: int = 200) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from shards.blocks import AHEAD
-from shards.findings import Finding, Findings, find, shown
+from shards.findings import Finding, Findings, find
 from shards.grouped import SampleSpan, grouped, is_image
 from shards.member_names import check_name
 from shards.members import Member
@@ -73,7 +73,7 @@ def not_read(url: str, exc: OSError) -> Finding:
     """Return the finding for a file that a store did not give."""
     if isinstance(exc, FileNotFoundError):
         return find("missing-file", url, "there is no such file; check the name, or fetch or pack it again")
-    return find("unreadable", url, shown(str(exc), most=500))
+    return find("unreadable", url, str(exc))
 
 
 class _Checks:
@@ -152,7 +152,7 @@ class _Checks:
         try:
             decoder(data)
         except Exception as exc:  # noqa: BLE001 - whatever a decoder says is the finding
-            self._add("bad-image", shown(str(exc), most=500), member.header, member.raw)
+            self._add("bad-image", str(exc), member.header, member.raw)
 
     def end(self) -> None:
         """Say what only the whole shard shows."""

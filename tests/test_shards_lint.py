@@ -3,7 +3,7 @@
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from datasets_made import law
@@ -173,6 +173,7 @@ def test_no_bytes_are_too_odd(pieces):
 @given(
     st.lists(st.tuples(st.binary(min_size=1, max_size=60), st.sampled_from([b"0", b"1", b"5", b"S", b"x", b"g", b"L"])))
 )
+@example([(b"\1.\1", b"0"), (b"\2.", b"0"), (b"\1.\1", b"0")])
 def test_no_name_is_too_odd(members):
     data = b"".join(member(name, name, kind) for name, kind in members) + END
     found = lint_shard(OneFile(data), "a.tar")
