@@ -9,6 +9,7 @@ Every class keeps what it speaks of in fields and words its own message::
     |-- MismatchError       files that do not belong together                    (url, problem)
     |-- ChecksumError       a part's bytes differ from the index                 (url, key, suffix, offset)
     |-- NameRuleError       a key, suffix or dataset name that readers refuse    (name, problem); also a ValueError
+    |-- UrlError            a URL or pattern that names no shards                (url, problem); also a ValueError
     |-- StoreError          a store failed                                       (url, action, cause); also an OSError
     `-- OutputNotEmptyError a writer would mix with files already there          (url, names); also a FileExistsError
 
@@ -103,6 +104,17 @@ class NameRuleError(ShardsError, ValueError):
 
     def __str__(self) -> str:
         return f"name {self.name!r}: {self.problem}; shards/FORMAT.md lists the rules"
+
+
+class UrlError(ShardsError, ValueError):
+    """A URL or brace pattern that cannot name shards; `problem` says what to write."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.url, self.problem = url, problem
+
+    def __str__(self) -> str:
+        return f"{self.url!r} {self.problem}"
 
 
 class StoreError(ShardsError, OSError):

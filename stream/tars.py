@@ -1,16 +1,16 @@
 """Tars by their names: one tar, or a brace pattern of several such as `coco-{000000..000099}.tar`."""
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
 from torch.utils.data import IterableDataset
 
+from shards.braces import urls_of
+from shards.errors import UrlError
 from stream.errors import OptionError, SourceError
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
-_MOST = 1_000_000
 
 
 def names_tars(url: str) -> bool:
@@ -47,14 +47,10 @@ def expand(pattern: str) -> list[str]:
     Raises:
         OptionError: its braces are not closed or name nothing, it names no tars, too many, or one twice.
     """
-    from braceexpand import braceexpand  # noqa: PLC0415 - comes with webdataset
-
     try:
-        urls = list(islice(braceexpand(pattern), _MOST + 1))
-    except ValueError as exc:
-        raise OptionError("source", pattern, f"has a brace without its other half; {_RIGHT}") from exc
-    if len(urls) > _MOST:
-        raise OptionError("source", pattern, f"names more than {_MOST:,} tars")
+        urls = urls_of(pattern)
+    except UrlError as exc:
+        raise OptionError("source", pattern, f"{exc.problem}; {_RIGHT}") from exc.__cause__
     _check(pattern, urls)
     return urls
 
@@ -64,16 +60,11 @@ _RIGHT = "write one tar (path.tar) or a pattern such as coco-{000000..000099}.ta
 
 def _check(pattern: str, urls: list[str]) -> None:
     for url in urls:
-        if "{" in url or "}" in url:
-            raise OptionError("source", pattern, f"has braces that name neither a range nor alternatives; {_RIGHT}")
         if not url.endswith(SUFFIXES):
             problem = f"names {url!r}, which is no tar; {_RIGHT}, or give the folder of a packed dataset"
             raise OptionError("source", pattern, problem)
         if url.startswith("pipe:"):
             raise OptionError("source", pattern, "is a command; give a webdataset.WebDataset that runs it")
-    if len(set(urls)) < len(urls):
-        double = next(url for url in urls if urls.count(url) > 1)
-        raise OptionError("source", pattern, f"names {double!r} more than once, so its samples would come twice")
 
 
 def _opened(shards: Iterator[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

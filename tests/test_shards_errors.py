@@ -19,6 +19,7 @@ from shards.errors import (
     ShardsError,
     StoreError,
     TarError,
+    UrlError,
     redact,
     secrets_in,
 )
@@ -33,6 +34,7 @@ EXAMPLES = [
     MismatchError("d/a-000000.tar", "it has 3 bytes, not 4"),
     ChecksumError("d/a-000000.tar", "000000000042", "jpg", 1536),
     NameRuleError("a.b", "no dots"),
+    UrlError("a{.tar", "has a brace without its other half; close it"),
     StoreError("d/a-000000.tar", "read", "Input/output error"),
     StoreError("d/a-000000.tar.part", "write", "No space left on device", errno.ENOSPC),
     OutputNotEmptyError("d", ["a", "b", "c", "d"]),

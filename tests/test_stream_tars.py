@@ -45,7 +45,7 @@ def test_a_range_keeps_its_zeros_and_its_order():
         ("{a,b}", "names 'a', which is no tar"),
         ("{a,b}/c.zip", "names 'a/c.zip', which is no tar"),
         ("{a,a}.tar", "names 'a.tar' more than once"),
-        ("c-{0..9999999}.tar", "more than 1,000,000 tars"),
+        ("c-{0..9999999}.tar", "more than 1,000,000 shards"),
         ("pipe:cat c-{0..9}.tar", "is a command"),
     ],
 )

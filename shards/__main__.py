@@ -1,0 +1,49 @@
+"""`python -m shards COMMAND ...`: look at shards and check them.
+
+Commands: `inspect`, see shards/inspect_command.py, and `lint`, see shards/lint_command.py. Exit status: that of the
+command; 2 where there is no such command. The only file of shards that knows stream: it gives `lint --decode` the
+decoder that training uses.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from shards.inspect_command import main as inspect
+from shards.lint import Decoder
+from shards.lint_command import main as lint_main
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command that the first argument names with the others, and return its exit status."""
+    usage = f"usage: python -m shards {{{','.join(_COMMANDS)}}} ...  (-h behind a command tells its options)\n"
+    if arguments and arguments[0] in ("-h", "--help"):
+        sys.stdout.write(usage)
+        return 0
+    command = _COMMANDS.get(arguments[0]) if arguments else None
+    if command is None:
+        got = f"{arguments[0]!r} is no command" if arguments else "no command is given"
+        sys.stderr.write(f"shards: {got}; {usage}")
+        return 2
+    return command(arguments[1:])
+
+
+def lint(arguments: Sequence[str]) -> int:
+    """Run `lint` with the decoder of training."""
+    return lint_main(arguments, image_decoder=strict_decoder)
+
+
+def strict_decoder() -> Decoder:
+    """Return what decodes an image as training does, and raises what training would."""
+    from stream.decode import check  # noqa: PLC0415 - `--decode` alone pays for it, and needs it at all
+
+    def decode(data: bytes) -> None:
+        check(data, name="in this member")
+
+    return decode
+
+
+_COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"inspect": inspect, "lint": lint}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
