@@ -12,6 +12,7 @@ how long to wait (Retry-After: RFC 9110, 10.2.3) is obeyed where that ends withi
 
 import errno
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -90,7 +91,10 @@ class Patience:
 
 def worth_another_try(error: BaseException) -> bool:
     """Tell whether a request that failed so may succeed later: no answer, a broken one, or a server under strain."""
-    return any(_passes(cause) for cause in _causes(error))
+    causes = list(_causes(error))
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):  # told as a connection that failed
+        return False
+    return any(_passes(cause) for cause in causes)
 
 
 def tells_absence(error: BaseException) -> bool:

@@ -6,6 +6,7 @@ Each request is shown to `script`, which returns a fault or None. Requests are n
 import http.client
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -20,13 +21,14 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 @dataclass(frozen=True)
 class Asked:
-    """One request; `start` and `end` (exclusive) are those of its range, if it has one."""
+    """One request; `start` and `end` (exclusive) are those of its range, if it has one; header names in lower case."""
 
     number: int
     method: str
     path: str
     start: int | None
     end: int | None
+    headers: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class FaultyProxy:
     `script` may be set at any time. Without `keeps_ranges` files come whole.
     """
 
-    def __init__(self, upstream: int, script: Script = lambda _: None) -> None:
+    def __init__(self, upstream: int, script: Script = lambda _: None, *, tls: ssl.SSLContext | None = None) -> None:
         self.upstream, self.script, self.keeps_ranges = upstream, script, True
         self.asked: list[Asked] = []
         self._lock, self._stopping = threading.Lock(), threading.Event()
@@ -83,6 +85,8 @@ class FaultyProxy:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -101,7 +105,8 @@ class FaultyProxy:
         start = int(found[1]) if found else None
         end = int(found[2]) + 1 if found and found[2] else None
         with self._lock:
-            self.asked.append(Asked(len(self.asked), handler.command, handler.path, start, end))
+            headers = {name.lower(): value for name, value in handler.headers.items()}
+            self.asked.append(Asked(len(self.asked), handler.command, handler.path, start, end, headers))
             return self.asked[-1]
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:

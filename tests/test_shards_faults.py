@@ -3,14 +3,18 @@
 import logging
 import os
 import random
+import shutil
+import ssl
+import subprocess
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from datasets_made import make_dataset, make_rows
 from faulty_proxy import Fault, FaultyProxy
-from servers import s3_options, s3_server, web_server
+from servers import KEY, SECRET, s3_options, s3_server, web_server
 from shards import fsspec_store
 from shards.dataset import DatasetReader
 from shards.errors import ChecksumError, StoreError
@@ -275,3 +279,54 @@ def brought(reader, rows, way, *, verify=True):
         reader.fill(plan, memory)
         samples = [placed.open(memory, url=plan.urls[placed.shard], verify=verify) for placed in plan.samples]
     return {one.key: {suffix: bytes(part) for suffix, part in one.parts.items()} for one in samples}
+
+
+# --- what README says of storage_options -----------------------------------------------------------------------
+
+
+def asked_with(ports, options):
+    """The headers of a request for a range, whatever comes of it."""
+    with FaultyProxy(ports["s3"]) as proxy:
+        known = {"key": KEY, "secret": SECRET, "endpoint_url": f"http://127.0.0.1:{proxy.port}", **options}
+        store = open_store("s3://bucket", storage_options=known, patience=Patience(0.0))
+        with suppress(OSError):
+            store.read("a", start=0, end=5)
+        return proxy.asked[-1].headers
+
+
+def test_an_endpoint_may_stand_by_itself(ports, folder):
+    assert asked_with(ports, {})["authorization"].startswith("AWS4-HMAC-SHA256")
+
+
+def test_anonymous_requests_are_not_signed(ports):
+    assert "authorization" not in asked_with(ports, {"anon": True, "key": None, "secret": None})
+
+
+def test_requesters_may_pay(ports):
+    assert asked_with(ports, {"requester_pays": True})["x-amz-request-payer"] == "requester"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("there is no openssl program here to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", folder / "key.pem", "-out", folder / "ca.pem", "-days", "2"]
+    named = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([program, "req", "-x509", *made, *named], check=True, capture_output=True, timeout=60)
+    return folder
+
+
+def test_a_bundle_of_certificates_is_trusted_and_nothing_else_at_once(ports, folder, certificate):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate / "ca.pem", certificate / "key.pem")
+    with FaultyProxy(ports["s3"], tls=tls) as proxy:
+        known = {"key": KEY, "secret": SECRET, "endpoint_url": f"https://127.0.0.1:{proxy.port}"}
+        trusting = {**known, "client_kwargs": {"verify": str(certificate / "ca.pem")}}
+        assert open_store("s3://bucket", storage_options=trusting).read_many(RANGES) == content(folder)
+        begin = time.monotonic()
+        with pytest.raises(StoreError, match="certificate verify failed") as caught:
+            open_store("s3://bucket", storage_options=known).read("a", start=0, end=5)
+        assert "tried" not in str(caught.value)
+        assert time.monotonic() - begin < 30

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import http.client
 import socket
+import ssl
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -75,6 +76,9 @@ LASTING = {
     "ours": StoreError("u", "read", "c"),
     "AccessDenied": s3(403, "AccessDenied"),
     "NoSuchKey": s3(404, "NoSuchKey"),
+    "untrusted certificate": caused(
+        aiohttp.ClientConnectorError(None, OSError("certificate")), ssl.SSLCertVerificationError("self-signed")
+    ),
     "absent for a reason": caused(FileNotFoundError("a"), web(404)),
     **{f"HTTP {status}": web(status) for status in (400, 401, 403, 404, 410, 416, 501)},
 }
