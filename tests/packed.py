@@ -12,7 +12,7 @@ import numpy as np
 import simplejpeg
 
 from shards.index import RowInfo
-from shards.store import open_store
+from shards.store import Store, open_store
 from shards.writer import ShardWriter
 
 BITS = 8
@@ -86,14 +86,15 @@ def parts_of(number: int, *, image: bytes | None = None) -> dict[str, bytes]:
 
 
 def make_packed(
-    folder: Path, samples: int, *, shard_bytes: int = 24 * 2**10, images: dict[int, bytes] | None = None
+    folder: Path | Store, samples: int, *, shard_bytes: int = 24 * 2**10, images: dict[int, bytes] | None = None
 ) -> Made:
     """Pack `samples` samples, about six a shard; `images` replaces the encoded images of some."""
-    with ShardWriter(open_store(str(folder)), "made", shard_bytes=shard_bytes) as writer:
+    store = open_store(str(folder)) if isinstance(folder, Path) else folder
+    with ShardWriter(store, "made", shard_bytes=shard_bytes) as writer:
         for number in range(samples):
             height, width = size_of(number)
             lengths = tuple(len(text.encode()) for text in captions_of(number))
             parts = parts_of(number, image=(images or {}).get(number))
             writer.add(key_of(number), parts, RowInfo(width, height, 1, lengths))
         writer.close()
-    return Made(str(folder), [captions_of(number) for number in range(samples)])
+    return Made(store.url, [captions_of(number) for number in range(samples)])

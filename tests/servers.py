@@ -1,5 +1,6 @@
 """Real servers on loopback for the tests of remote stores: each on a free port, ended by who started it."""
 
+import random
 import socket
 import subprocess
 import sys
@@ -9,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-RCLONE = Path(sys.executable).with_name("rclone")
+RCLONE, WEED = (Path(sys.executable).with_name(name) for name in ("rclone", "weed"))
 KEY, SECRET = "AKIAEXAMPLEKEY", "an-example-secret-of-40-characters-00000"
-_START_S = 30.0
+_START_S = 60.0
 
 
 def free_port() -> int:
@@ -34,6 +35,30 @@ def s3_server(folder: Path) -> Iterator[int]:
         yield port
 
 
+@contextmanager
+def seaweed_server(folder: Path) -> Iterator[int]:
+    """The port of the S3 server of a SeaweedFS that keeps its data in a folder; it takes any key and secret."""
+    folder.mkdir()
+    names = ("-s3.port", "-master.port", "-volume.port", "-filer.port")
+    ports = [port for port, _ in zip(_port_pairs(), names, strict=False)]
+    command = [str(WEED), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", "-volume.max=8"]
+    with _started([*command, *(f"{name}={port}" for name, port in zip(names, ports, strict=True))], ports[0]) as port:
+        yield port
+
+
+def _port_pairs() -> Iterator[int]:
+    """Free ports with a free one 10,000 above, where SeaweedFS listens too."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+        yield port
+
+
 def s3_options(port: int) -> dict[str, object]:
     """What s3fs has to be told of a server."""
     return {"key": KEY, "secret": SECRET, "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}"}}
@@ -42,7 +67,12 @@ def s3_options(port: int) -> dict[str, object]:
 @contextmanager
 def _served(kind: str, *arguments: str) -> Iterator[int]:
     port = free_port()
-    command = [str(RCLONE), "serve", kind, "--addr", f"127.0.0.1:{port}", "--config", "", *arguments]
+    with _started([str(RCLONE), "serve", kind, "--addr", f"127.0.0.1:{port}", "--config", "", *arguments], port):
+        yield port
+
+
+@contextmanager
+def _started(command: list[str], port: int) -> Iterator[int]:
     with TemporaryFile() as said, subprocess.Popen(command, stdout=said, stderr=said) as server:
         try:
             _await(server, port, said)

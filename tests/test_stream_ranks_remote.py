@@ -5,10 +5,12 @@ import threading
 import time
 
 import pytest
+import s3fs
 
 from faulty_proxy import Fault, FaultyProxy
 from packed import make_packed
-from servers import s3_options, s3_server, web_server
+from servers import s3_options, s3_server, seaweed_server, web_server
+from shards.store import open_store
 
 pytest_plugins = ["rank_pool"]
 pytestmark = pytest.mark.ranks
@@ -29,6 +31,16 @@ def served(tmp_path_factory):
     made = make_packed(root / "bucket" / "made", SAMPLES)
     with web_server(root) as web, s3_server(root) as s3:
         yield {"http": web, "s3": s3, "keys": made.keys}
+
+
+@pytest.fixture(scope="module")
+def seaweed(tmp_path_factory):
+    """The port of a SeaweedFS that the dataset was packed to."""
+    with seaweed_server(tmp_path_factory.mktemp("weed") / "data") as port:
+        files = s3fs.S3FileSystem(**s3_options(port), skip_instance_cache=True)
+        files.mkdir("bucket")
+        make_packed(open_store("s3://bucket/made", storage_options=s3_options(port)), SAMPLES)
+        yield port
 
 
 def given(kind, port, mode, **options):
@@ -55,6 +67,15 @@ def test_every_row_comes_once_and_a_restored_loader_goes_on(pools, served, kind,
     assert sorted(whole[:SAMPLES]) == every_row(served)
     begun = pools(2).call("remote_job:epoch", given(kind, served[kind], mode, take=1))
     rest = pools(1).call("remote_job:epoch", given(kind, served[kind], mode, state=begun[0]["state"]))
+    assert rows_of(begun) + rows_of(rest) == whole[:SAMPLES]
+
+
+@pytest.mark.parametrize("mode", ["dispatch", "shard"])
+def test_what_was_packed_to_an_object_store_is_read_from_it(pools, served, seaweed, mode):
+    whole = rows_of(pools(2).call("remote_job:epoch", given("s3", seaweed, mode)))
+    assert sorted(whole[:SAMPLES]) == every_row(served)
+    begun = pools(2).call("remote_job:epoch", given("s3", seaweed, mode, take=1))
+    rest = pools(1).call("remote_job:epoch", given("s3", seaweed, mode, state=begun[0]["state"]))
     assert rows_of(begun) + rows_of(rest) == whole[:SAMPLES]
 
 
