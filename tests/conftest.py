@@ -13,6 +13,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job is born deaf to Ctrl-C, and its children too: tests of Ctrl-C would fail for that alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup's children are deaf to hang-ups
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
