@@ -13,7 +13,7 @@ demo: .venv/installed
 	$(RUN) tools/demo.py
 
 test: lint
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 lint: .venv/tested
 	$(BIN)/ruff check .

@@ -12,3 +12,8 @@ def open_descriptors() -> dict[str, str]:
         except FileNotFoundError:  # the one that listed the folder
             continue
     return found
+
+
+def new_descriptors(before: dict[str, str]) -> dict[str, str]:
+    """Return what is open now and was not before; what others closed meanwhile is not looked at."""
+    return {number: target for number, target in open_descriptors().items() if before.get(number) != target}

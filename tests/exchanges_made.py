@@ -5,7 +5,7 @@ import queue
 import threading
 from pathlib import Path
 
-from descriptors import open_descriptors
+from descriptors import new_descriptors, open_descriptors
 from offers_made import checked
 from ranks import soon_left_behind
 from stream.exchange import Exchange, ExchangeOptions
@@ -100,5 +100,5 @@ class Held:
         """Make sure that nothing was left behind since."""
         assert soon_left_behind(10) == []
         gc.collect()
-        assert open_descriptors() == self._descriptors
+        assert new_descriptors(self._descriptors) == {}
         assert len(shared_memory()) == self._memory

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 import msgspec
 import pytest
 
-from descriptors import open_descriptors
+from descriptors import new_descriptors, open_descriptors
 from ranks import PROGRAMS, left_behind
 from stream import meet
 from stream.errors import LinkError, RankError, SlabError
@@ -85,7 +85,7 @@ def test_every_rank_gets_a_link_to_rank_0_and_rank_0_to_every_rank(same_host, ki
         assert link.take().message == b"from %d" % rank
     assert all((link.watch_fileno() is None) == same_host for link in found[0].values())
     close(found)
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
     assert left_behind() == []
 
 
@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_is_the_same_error_on_every_rank():
     assert len({str(error) for error in found.values()}) == 1
     assert str(found[0]).startswith(f"link to rank 0: it cannot listen at 127.0.0.1:{port} (")
     assert "give another port=" in str(found[0])
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
 
 
 def test_ranks_that_do_not_come_are_named():
@@ -133,7 +133,7 @@ def test_ranks_that_do_not_come_are_named():
     for thread in threading.enumerate():
         if thread.name.startswith("Thread"):
             thread.join(LIMIT_S)
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
 
 
 def come(invitation):
@@ -183,7 +183,7 @@ def test_a_rank_that_cannot_read_the_token_in_memory_comes_by_tcp(monkeypatch, r
     found = meeting([1])
     assert (found[0][1].kind, found[1].kind) == ("tcp", "tcp")
     close(found)
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
 
 
 def test_a_rank_that_cannot_reach_the_port_says_which():
@@ -193,7 +193,7 @@ def test_a_rank_that_cannot_reach_the_port_says_which():
     invitation = msgspec.msgpack.encode(Invitation("", "127.0.0.1", port, bytes(32), 1.0))
     with pytest.raises(LinkError, match=f"cannot reach it at 127.0.0.1:{port} .*must be open between the hosts"):
         join(lambda _: invitation, name="train", rank=1, same_host=True)
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
 
 
 def test_a_rank_whose_rank_0_stops_in_the_middle_gives_up_in_time():
@@ -203,7 +203,7 @@ def test_a_rank_whose_rank_0_stops_in_the_middle_gives_up_in_time():
         invitation = msgspec.msgpack.encode(Invitation("", address, port, bytes(32), 0.3))
         with pytest.raises(LinkError, match="cannot reach it"):
             join(lambda _: invitation, name="train", rank=1, same_host=True)
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
 
 
 def test_an_interrupt_closes_everything():
@@ -222,7 +222,7 @@ def test_an_interrupt_closes_everything():
             host(share, name="train", ranks=[1], port=0, address="127.0.0.1", timeout_s=LIMIT_S)
     finally:
         signal.signal(signal.SIGALRM, former)
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
 
 
 class Comer:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from descriptors import open_descriptors
+from descriptors import new_descriptors, open_descriptors
 from offers_made import checked, step_offer
 from ranks import left_behind
 from ranks_in_threads import Ranks, until
@@ -401,5 +401,5 @@ def test_an_iteration_leaves_no_descriptor_and_no_thread(reader):
         reader.say(End(iteration))
         assert receiver.take() is None
         receiver.leave()
-    assert open_descriptors() == before
+    assert new_descriptors(before) == {}
     assert left_behind() == []
