@@ -6,25 +6,17 @@ decoder that training uses.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shards.inspect_command import main as inspect
 from shards.lint import Decoder
 from shards.lint_command import main as lint_main
+from shards.programs import Command, run_command
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command that the first argument names with the others, and return its exit status."""
-    usage = f"usage: python -m shards {{{','.join(_COMMANDS)}}} ...  (-h behind a command tells its options)\n"
-    if arguments and arguments[0] in ("-h", "--help"):
-        sys.stdout.write(usage)
-        return 0
-    command = _COMMANDS.get(arguments[0]) if arguments else None
-    if command is None:
-        got = f"{arguments[0]!r} is no command" if arguments else "no command is given"
-        sys.stderr.write(f"shards: {got}; {usage}")
-        return 2
-    return command(arguments[1:])
+    return run_command("shards", _COMMANDS, arguments)
 
 
 def lint(arguments: Sequence[str]) -> int:
@@ -42,7 +34,7 @@ def strict_decoder() -> Decoder:
     return decode
 
 
-_COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"inspect": inspect, "lint": lint}
+_COMMANDS: Mapping[str, Command] = {"inspect": inspect, "lint": lint}
 
 
 if __name__ == "__main__":

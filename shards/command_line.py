@@ -1,14 +1,14 @@
 """What the commands of `python -m shards` share: their options, shards in threads with results in order, and output."""
 
 import argparse
-import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
+
+from shards.programs import write
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -48,26 +48,9 @@ def in_order(act: Callable[[A], R], items: Iterable[A], *, threads: int) -> Iter
         pool.shutdown(cancel_futures=True)
 
 
-def say(command: str, message: str, status: int) -> int:
-    """Write a message to standard error and return the exit status."""
-    sys.stderr.write(f"{command}: {message}\n")
-    return status
-
-
-def write(text: str) -> bool:
-    """Write to standard output; False where nobody reads it any more."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has enough; Python's own last flush must not complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
-
-
-def write_json(document: object) -> bool:
+def write_json(command: str, document: object) -> bool:
     """Write one JSON document, indented, to standard output; False where nobody reads it."""
-    return write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+    return write(command, msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
 
 
 def _threads(text: str) -> int:

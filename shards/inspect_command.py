@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shards.command_line import in_order, parser_of, say, whole, write, write_json
+from shards.command_line import in_order, parser_of, whole, write_json
 from shards.errors import StoreError, UrlError
 from shards.lint import not_read
 from shards.overview import Overview, Tally, lines, look
+from shards.programs import say, write
 from shards.targets import Target, Targets, find_targets
 
 
@@ -57,12 +58,12 @@ def main(arguments: Sequence[str] | None) -> int:
         if options.json:
             read.shards.append(overview)
         else:
-            written = written and write("".join(f"{line}\n" for line in lines(overview)))
+            written = written and write("inspect", "".join(f"{line}\n" for line in lines(overview)))
     read.total = total.overview("total")
     if options.json:
-        written = write_json(read)
+        written = write_json("inspect", read)
     elif total.shards > 1:
-        written = written and write("".join(f"{line}\n" for line in lines(read.total)))
+        written = written and write("inspect", "".join(f"{line}\n" for line in lines(read.total)))
     failed = bool(targets.findings) or total.shards < len(targets.shards)
     for finding in targets.findings:
         say("inspect", finding.line(), 1)

@@ -23,11 +23,12 @@ from dataclasses import dataclass, field
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from shards.command_line import in_order, parser_of, say, write, write_json
+from shards.command_line import in_order, parser_of, write_json
 from shards.errors import StoreError, UrlError
 from shards.findings import Finding, find
 from shards.lint import Decoder, ShardLint, lint_shard
 from shards.lint_packed import lint_folder, lint_packed
+from shards.programs import say, write
 from shards.targets import Target, Targets, find_targets
 
 
@@ -65,13 +66,13 @@ def main(arguments: Sequence[str] | None, *, image_decoder: Callable[[], Decoder
             _count(document, finding)
             if options.json:
                 document.findings.append(finding)
-            elif not write(finding.line() + "\n"):
+            elif not write("lint", finding.line() + "\n"):
                 return 1
     except UrlError as exc:
         return say("lint", str(exc), 2)
     except StoreError as exc:
         return say("lint", str(exc), 1)
-    whole = write_json(document) if options.json else write(_last(document))
+    whole = write_json("lint", document) if options.json else write("lint", _last(document))
     return int(not whole or document.errors > 0 or (options.strict and document.warnings > 0))
 
 

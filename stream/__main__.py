@@ -4,25 +4,17 @@ Commands: `order`, see stream/order_command.py. Exit status: that of the command
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from shards.programs import Command, run_command
 from stream.order_command import main as order
 
-_COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"order": order}
+_COMMANDS: Mapping[str, Command] = {"order": order}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command that the first argument names with the others, and return its exit status."""
-    usage = f"usage: python -m stream {{{','.join(_COMMANDS)}}} ...  (-h behind a command tells its options)\n"
-    if arguments and arguments[0] in ("-h", "--help"):
-        sys.stdout.write(usage)
-        return 0
-    command = _COMMANDS.get(arguments[0]) if arguments else None
-    if command is None:
-        got = f"{arguments[0]!r} is no command" if arguments else "no command is given"
-        sys.stderr.write(f"stream: {got}; {usage}")
-        return 2
-    return command(arguments[1:])
+    return run_command("stream", _COMMANDS, arguments)
 
 
 if __name__ == "__main__":

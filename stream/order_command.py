@@ -11,8 +11,6 @@ why; 2 wrong usage.
 """
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
@@ -20,6 +18,7 @@ import numpy as np
 
 from shards.errors import NameRuleError, ShardsError
 from shards.manifest import INDEX
+from shards.programs import say, write
 from shards.sample import check_key
 from stream.options import CaptionPolicy
 from stream.order import Order
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"there is no file {exc.filename}; {hint}", 1)
     except (ShardsError, OSError) as exc:
         return _say(str(exc), 1)
-    return _write(lines)
+    return 0 if write("order", lines) else 1
 
 
 def _answer(asked: Asked) -> Iterator[str]:
@@ -234,18 +233,4 @@ def _key(text: str) -> str:
 
 
 def _say(message: str, status: int) -> int:
-    sys.stderr.write(f"order: {message}\n")
-    return status
-
-
-def _write(text: str) -> int:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has enough; Python's own last flush must not complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as exc:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _say(f"the answer cannot be written: {exc.strerror}", 1)
-    return 0
+    return say("order", message, status)

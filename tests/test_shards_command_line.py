@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from shards import command_line
-from shards.command_line import in_order, parser_of, write
+from shards.command_line import in_order, parser_of
 
 
 def parse(*arguments: str):
@@ -78,18 +77,3 @@ def test_no_thread_stays_when_nobody_takes_the_rest():
     next(found)
     found.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("shards")]
-
-
-def test_a_closed_output_is_no_traceback(monkeypatch):
-    class Closed:
-        def write(self, text):
-            raise BrokenPipeError
-
-        def fileno(self):
-            return 99
-
-    moved = []
-    monkeypatch.setattr(command_line.sys, "stdout", Closed())
-    monkeypatch.setattr(command_line.os, "dup2", lambda one, other: moved.append(other))
-    assert write("x") is False
-    assert moved == [99]
