@@ -44,3 +44,21 @@ def nothing_left():
     gc.collect()
     assert soon_left_behind() == []
     assert not GradientState().in_dataloader
+
+
+@pytest.fixture
+def asking(capsys):
+    """`asking(main)` asks a program in this process: arguments in; exit status, lines of output and errors out."""
+
+    def of(main):
+        def asked(*arguments):
+            try:
+                status = main([str(argument) for argument in arguments])
+            except SystemExit as exc:
+                status = exc.code
+            shown = capsys.readouterr()
+            return status, shown.out.splitlines(), shown.err
+
+        return asked
+
+    return of

@@ -10,16 +10,8 @@ from tars_made import END, sample
 
 
 @pytest.fixture
-def ask(capsys):
-    def asked(*arguments):
-        try:
-            status = main([str(argument) for argument in arguments])
-        except SystemExit as exc:
-            status = exc.code
-        shown = capsys.readouterr()
-        return status, shown.out.splitlines(), shown.err
-
-    return asked
+def ask(asking):
+    return asking(main)
 
 
 def test_one_tar_is_told_alone(ask, tmp_path):

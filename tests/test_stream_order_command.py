@@ -48,18 +48,8 @@ def unsorted(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(capsys):
-    """Ask in this process; return (exit status, lines of standard output, standard error)."""
-
-    def asked(*arguments):
-        try:
-            status = main([str(argument) for argument in arguments])
-        except SystemExit as exc:
-            status = exc.code
-        shown = capsys.readouterr()
-        return status, shown.out.splitlines(), shown.err
-
-    return asked
+def ask(asking):
+    return asking(main)
 
 
 def run(*arguments):
