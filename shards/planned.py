@@ -97,7 +97,8 @@ class _Damaged(NamedTuple):
 
 def _fetch_again(store: Store, damaged: Sequence[_Damaged], memory: memoryview, copy: Copy) -> None:
     """Bring parts once more that came damaged: a proxy or a cable may have changed them, the store need not."""
-    tell_of_damage(store.url_of(damaged[0].name), [f"{one.key}.{one.part.suffix}" for one in damaged])
+    for shard in dict.fromkeys(one.name for one in damaged):
+        tell_of_damage(store.url_of(shard), [f"{one.key}.{one.part.suffix}" for one in damaged if one.name == shard])
     wanted = [(name, part.offset, part.offset + part.size) for name, _, part in damaged]
     for (_, _, part), answer in zip(damaged, store.read_many(wanted), strict=True):
         copy(memory[part.at : part.at + part.size], memoryview(answer))

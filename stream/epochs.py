@@ -244,10 +244,8 @@ def _parts(plan: Plan, start: Point, place: Workplace, *, packed_for: int | None
         steps = sequence_steps(plan.source, cut, finish, ahead, epoch=start.epoch, bookmarks=_bookmarks(plan, start))
         loaded = LoadedSteps(steps, finish)
         return LoaderParts(dataset=loaded, pin_memory=plan.pinned)
-    dataset, sampler = (
-        ShardDataset(plan.source),
-        _sampler(plan, plan.source, start.epoch, plan.schedule_from(start.position)),
-    )
+    dataset = ShardDataset(plan.source)
+    sampler = _sampler(plan, plan.source, start.epoch, plan.schedule_from(start.position))
     if workers:
         return LoaderParts(
             dataset=dataset,

@@ -269,6 +269,20 @@ def test_without_checksums_nothing_is_fetched_again(proxy, folder, way):
     assert len(proxy.asked) == count + 1
 
 
+def test_damage_is_told_shard_by_shard(proxy, folder, caplog):
+    url, options = place_of(proxy)
+    reader = DatasetReader(f"{url}/made", storage_options=options)
+    local = DatasetReader(str(folder / "bucket" / "made"))
+    rows = [3, 40]
+    reader.read(rows)
+    left = [Fault("flip", at=0)] * 2
+    proxy.script = lambda asked: left.pop() if left and asked.path.endswith(".tar") and asked.method == "GET" else None
+    with caplog.at_level(logging.WARNING, "shards"):
+        assert brought(reader, rows, "fill") == brought(local, rows, "fill")
+    assert [record.args[0] for record in caplog.records] == [reader.shard_url(row) for row in rows]
+    assert reader.shard_url(3) != reader.shard_url(40)
+
+
 def brought(reader, rows, way, *, verify=True):
     """Key and parts of some rows, read or filled into a memory."""
     if way == "read":
